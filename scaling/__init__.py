@@ -1,0 +1,1 @@
+"""Scaling limits of softmax attention over a long random context."""

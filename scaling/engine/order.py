@@ -1,0 +1,102 @@
+"""Order statistics of the D2Q as polynomials: the map from hazards to D2Qs that the engine `extremes` evaluates on the device.
+
+Renyi's representation: with E_1, E_2, ... independent standard exponentials, g_i = n * sum over j <= i of E_j / (n - j + 1) is n times the cumulative
+hazard at the i-th smallest D2Q, T_(i) = F^{-1}(1 - exp(-g_i / n)), exactly, for every n and i. Only the i-th step has to be added to get the next point, and 1 - F
+is as accurate as F.
+
+log T_(i) = alpha log g_i + a smooth function of g_i. The i-th point only meets hazards around i, so the smooth part is a short Chebyshev series for each
+group of orders (1-2, 3-4, 5-8, ...), the same for all replicates: no table look-up, no quantile function on the device.
+"""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import special
+
+from scaling.d2q import AbstractD2Q
+
+SEGMENTS = 40  # static length of the arrays; 2 * log2 of 5e5 points at most
+DEGREE = 14  # of the series where only the nearest keys are drawn
+FULL_DEGREE = 26  # where the whole row is drawn: the farthest keys bend more
+FULL_LIMIT = 16_384  # longest row that is drawn whole
+_POWERS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+_TAIL = 1e-11  # probability that a point falls outside the range that its series was made for; it is then moved to the range
+
+
+class OrderMap(eqx.Module):
+    """log T_(i) = alpha log g_i + offset + sum_m coefficients[s, m] cos(m arccos x), x = scale[s] g_i^power[s] + shift[s], s the segment of i."""
+
+    alpha: float
+    offset: float
+    start: Int[np.ndarray, " segment"]  # the first order (from 0) of every segment
+    power: Float[np.ndarray, " segment"]
+    scale: Float[np.ndarray, " segment"]
+    shift: Float[np.ndarray, " segment"]
+    coefficients: Float[np.ndarray, "segment degree"]
+    error: float  # largest error of log T at the nodes between those of the fit
+
+
+def order_map(law: AbstractD2Q, n: float, k: int) -> OrderMap:
+    """The order map of the `k` nearest of `n` keys with D2Q law `law` (k = n: all of them).
+
+    float64 on the host, a few milliseconds. `error` is measured at points that the fit did not see.
+    """
+    starts = _starts(k, whole=k == n)
+    last = np.append(starts[1:], k)  # the largest order of every segment, counted from 1
+    low, high = _hazard_range(starts + 1, last, n)
+    degree = FULL_DEGREE if k == n else DEGREE
+    nodes = 2 * (degree + 1)
+    x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
+    check = np.cos(np.pi * (np.arange(nodes - 1) + 1) / nodes)
+    power = np.array(_POWERS)[:, None]
+    bottom, top = (low * n) ** power, (high * n) ** power  # [power, segment]
+    points = np.concatenate([x, check])
+    g = (bottom[..., None] + (top - bottom)[..., None] * (points + 1) / 2) ** (1 / power[..., None])
+    smooth = _log_t(law, g / n) - law.alpha * np.log(g)
+    offset = float(smooth[0, 0, 0])
+    smooth = smooth - offset
+    series = special.eval_chebyt(np.arange(degree + 1)[:, None], x)  # discrete orthogonality: the fit is one product
+    coefficients = smooth[..., :nodes] @ series.T * (2 / nodes)
+    coefficients[..., 0] /= 2
+    seen = coefficients @ special.eval_chebyt(np.arange(degree + 1)[:, None], check)
+    error = np.max(np.abs(seen - smooth[..., nodes:]), axis=-1)
+    best = np.argmin(error, axis=0)
+    pick = (best, np.arange(len(starts)))
+    span = (top - bottom)[pick]
+    pad = SEGMENTS - len(starts)
+    return OrderMap(
+        alpha=law.alpha,
+        offset=offset,
+        start=np.append(starts, np.full(pad, np.iinfo(np.int32).max)).astype(np.int32),
+        power=np.append(power[best, 0], np.ones(pad)),
+        scale=np.append(2 / span, np.ones(pad)),
+        shift=np.append(-1 - 2 * bottom[pick] / span, np.zeros(pad)),
+        coefficients=np.concatenate([coefficients[pick], np.zeros((pad, degree + 1))]),
+        error=float(np.max(error[pick])),
+    )
+
+
+def _starts(k: int, whole: bool) -> np.ndarray:
+    """First orders of the segments, counted from 0: even, doubling from the near end, and from the far end too where the whole row is drawn."""
+    near = [0, *(2**j for j in range(1, 40) if 2**j < k)]
+    if whole:
+        far = [k - 2**j for j in range(1, 40) if 2**j < k]
+        near = [s for s in near if s <= k / 2] + [s - s % 2 for s in far if s > k / 2]
+    return np.unique(near)
+
+
+def _hazard_range(first, last, n: float):
+    """The cumulative hazards that orders `first` to `last` of n meet, but for a probability of 2e-11."""
+    if n > 1e7:  # Beta(i, n + 1 - i) is Gamma(i) / n to a relative 1e-7 * i
+        return special.gammaincinv(first, _TAIL) / n, special.gammainccinv(last, _TAIL) / n * (1 + 1e-3)
+    low = -np.log1p(-special.betaincinv(first, n + 1 - first, _TAIL))
+    return low, -np.log(special.betaincinv(n + 1 - last, last, _TAIL))
+
+
+def _log_t(law: AbstractD2Q, hazard):
+    """log of the D2Q at a cumulative hazard, from whichever tail is the smaller."""
+    lower = hazard < np.log(2)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(-np.expm1(-np.where(lower, hazard, 1.0)))
+        t = np.where(lower, law.quantile(np.where(lower, log_p, 0.0)), law.upper_quantile(np.where(lower, 0.0, -hazard)))
+        return np.log(t)
