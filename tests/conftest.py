@@ -1,4 +1,7 @@
-"""Set-up of the test session. It must not import `scaling`: the jaxtyping hook (pyproject.toml, addopts) misses what is already imported."""
+"""Set-up of the test session.
+
+It must not import `scaling`: the jaxtyping hook (pyproject.toml, addopts) can only check what is imported after it.
+"""
 
 import os
 
