@@ -110,6 +110,15 @@ class Points:
         inside = np.exp(self.log_density_z(np.maximum(start[:, None] + width * x, 1e-300)))
         return self.below[panel] + np.sum(inside * w, axis=1) * width[:, 0]
 
+    def count_above(self, complement: Float[np.ndarray, "point"]) -> Float[np.ndarray, "point"]:
+        """Expected number of keys with 2 - T <= complement, accurate in relative terms near the antipode."""
+        x, w, _ = legendre(20)
+        z = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(complement / 2), 1.0)), np.pi)
+        near = z < np.pi - self.edges[-2]
+        nodes = np.where(near, z, 1.0)[:, None] * x
+        exact = np.exp(self.log_density_z(np.pi - nodes)) @ w * np.where(near, z, 1.0)
+        return np.where(near, exact, self.n - self.count_below(2 - complement))
+
 
 @functools.lru_cache(maxsize=64)
 def sphere_points(d: int, n: float, concentration: float = 0.0, top: int = 1, cut: float = CUT) -> Points:

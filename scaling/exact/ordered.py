@@ -9,7 +9,7 @@ factor is e^{-B} and the falling factorial over n^{k-1} is 1.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from scipy.special import gammaln
@@ -44,9 +44,8 @@ class Kernel:
         self.ev = np.exp(np.minimum(window.v, 8.0))
         self.k = np.exp(-self.ev)
         self.tilted = np.exp(window.log_mass + np.minimum(window.v, 8.0))
-        small = self.ev < 1e-9
-        ratio = -np.expm1(-self.ev) / np.where(small, 1.0, self.ev)
-        self.g = window.below + np.sum(self.tilted * np.where(small, 1.0, ratio), axis=(1, 2))
+        ratio = -np.expm1(-self.ev) / np.maximum(self.ev, 1e-300)
+        self.g = window.below + np.sum(self.tilted * ratio, axis=(1, 2))
 
     def running(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Integrals of `values` (which carry the weights) from below up to each node, and over everything [row]."""
@@ -56,25 +55,31 @@ class Kernel:
         return inside + (before - panel)[:, :, None], before[:, -1]
 
 
-def ordered_weights(kernel: Kernel, ks: Iterable[int]) -> dict[int, float]:
-    """Contributions of one window to E A_(k)."""
+def ordered_weights(kernel: Kernel, ks: Iterable[int], squares: Collection[int] = ()) -> tuple[dict[int, float], dict[int,
+float]]:
+    """Contributions of one window to E A_(k), and to E A_(k)^2 for those in `squares` (an extra factor e^v)."""
     points, window = kernel.points, kernel.window
     mass = np.exp(np.minimum(window.log_mass, 650.0))
     below, _ = kernel.running(mass * kernel.k)
     below = np.maximum(below, 0.0)
     b = np.minimum(kernel.g[:, None, None] + below, 1e300)
     base = kernel.tilted * kernel.k * window.du[:, None, None]
-    answers = {}
+    with np.errstate(divide="ignore"):
+        each = -b if points.limit else np.log1p(-np.minimum(b / points.n, 1.0))
+        log_below = np.log(below)
+    first, second = {}, {}
     for k in ks:
-        if not points.limit and k > points.n:
-            answers[k] = 0.0
+        if k > points.n:
+            first[k] = second[k] = 0.0
             continue
-        power = log_survival(points, b, k)
+        power = each if points.limit else (points.n - k) * each if points.n > k else np.zeros_like(each)
         if k > 1:
-            with np.errstate(divide="ignore"):
-                power = power + (k - 1) * np.log(below) + log_falling(points, k)
-        answers[k] = float(np.sum(base * np.exp(power)))
-    return answers
+            power = power + (k - 1) * log_below + log_falling(points, k)
+        weighted = base * np.exp(power)
+        first[k] = float(np.sum(weighted))
+        if k in squares:
+            second[k] = float(np.sum(weighted * kernel.ev))
+    return first, second
 
 
 def top_weight(d: int, n: float | int, beta, concentration: float | int = 0.0):
@@ -108,5 +113,5 @@ def top_weight_sum(points: Points, beta: float, resolution: Resolution) -> float
     if beta == 0 or points.n == 1:
         return 1.0 / points.n
     blocks = windows(points, beta, resolution)
-    total = math.fsum(ordered_weights(Kernel(points, window), (1,))[1] for window in blocks)
+    total = math.fsum(ordered_weights(Kernel(points, window), (1,))[0][1] for window in blocks)
     return min(max(total, 1.0 / points.n), 1.0)

@@ -31,8 +31,8 @@ class Resolution:
     cut: float
 
 
-FINE = Resolution(order=18, width=2.0, step=0.24, order_u=18, cut=40.0)
-CHECK = Resolution(order=15, width=2.25, step=0.3, order_u=15, cut=37.0)
+FINE = Resolution(order=18, width=2.2, step=0.2, order_u=18, cut=40.0)
+CHECK = Resolution(order=15, width=2.4, step=0.25, order_u=15, cut=37.0)
 FAST = Resolution(order=8, width=2.5, step=0.5, order_u=9, cut=19.0)
 
 
@@ -142,16 +142,16 @@ def _wide(points: Points, beta: float, resolution: Resolution, where: Extent) ->
     ceiling = math.inf if points.limit else 2 * beta
     middle = ceiling / 2
     inner = beta * points.t(points.edges[1:-1])
-    near = _growing(where.low, min(where.high, middle), inner)
+    near = growing(where.low, min(where.high, middle), inner)
     yield from _anchored(points, beta, resolution, near, False)
     if where.high > middle:
         # Mirrored: distances from the far end, so that 2 beta - y keeps its digits.
         inner = 2 * beta * np.cos(points.edges[1:-1] / 2) ** 2
-        far = _growing(max(ceiling - where.high, -_RIGHT), middle if where.low < middle else ceiling - where.low, inner)
+        far = growing(max(ceiling - where.high, -_RIGHT), middle if where.low < middle else ceiling - where.low, inner)
         yield from _anchored(points, beta, resolution, far, True)
 
 
-def _growing(low: float, high: float, inner: np.ndarray) -> np.ndarray:
+def growing(low: float, high: float, inner: np.ndarray) -> np.ndarray:
     """Edges from low to high: 8 apart below -8, 2.5 apart to 12, then growing by a factor 1.6 to 2, and those in `inner`."""
     growing = 12 * 1.7 ** np.arange(1.0, max(math.log(max(high, 1.0) / 12) / math.log(1.7) + 1, 2.0))
     fixed = np.concatenate([np.arange(-8.0, min(low, 0.0) - 8.0, -8.0), np.arange(-8.0, 13.0, 2.5), growing])
@@ -208,19 +208,8 @@ def _rows(points: Points, beta: float, resolution: Resolution, r, du, v_edges, n
         lowest = r - sign * _RIGHT
     t = y / beta
     if mirrored:
-        below = points.n - _count_above(points, lowest / beta)
+        below = points.n - points.count_above(lowest / beta)
         log_mass = points.log_density(2 - t, t) + log_weight - math.log(beta)
         return Window(2 * beta - r, du, np.broadcast_to(v, y.shape), log_mass, 2 - t, below, running)
     log_mass = points.log_density(t, 2 - t) + log_weight - math.log(beta)
     return Window(r, du, np.broadcast_to(v, y.shape), log_mass, t, points.count_below(np.maximum(lowest, 0.0) / beta), running)
-
-
-def _count_above(points: Points, complement: np.ndarray) -> np.ndarray:
-    """Expected number of keys with 2 - T <= complement."""
-    x, w, _ = legendre(20)
-    first = points.edges[-2]
-    z = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(complement / 2), 1.0)), np.pi)
-    near = z < np.pi - first
-    nodes = np.where(near, z, 1.0)[:, None] * x
-    exact = np.exp(points.log_density_z(np.pi - nodes)) @ w * np.where(near, z, 1.0)
-    return np.where(near, exact, points.n - points.count_below(2 - complement))
