@@ -2,3 +2,5 @@
 
 from scaling.d2q.base import AbstractD2Q as AbstractD2Q
 from scaling.d2q.uniform import UniformD2Q as UniformD2Q
+from scaling.d2q.numeric import NumericD2Q as NumericD2Q
+from scaling.d2q.vmf import vmf_d2q as vmf_d2q

@@ -1,0 +1,161 @@
+"""The D2Q law of any density at any query, by quadrature on a line."""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from scaling._check import dimension
+from scaling.d2q._cumulative import log_cumulative, middle
+from scaling.d2q._piecewise import Piecewise, clenshaw, fit
+from scaling.d2q.base import AbstractD2Q, Reals, Values, distance, log1mexp, log_probability
+
+_REACH = 50.0  # |s| from where the law is its power law in double precision
+
+
+class NumericD2Q(AbstractD2Q):
+    """The law of T from the integral of the density over directions.
+
+    T has density f(t) = (t (2-t))^{a-1} integral of rho(q cos theta + omega sin theta) over the unit tangent directions omega,
+    a = (d-1)/2. The table is made on the line s = log(t / (2-t)), where both ends look alike: log f is linear there and relative
+    precision in t is absolute precision in s. It holds log P(T <= t) up to the middle and log P(T > t) from there, as piecewise polynomials.
+    """
+
+    d: int
+    log_intensity: float
+    reflects: bool
+    _phi: Piecewise
+    _centre: float
+    _lower: "_Half"
+    _upper: "_Half"
+
+    def __init__(self, d: int, log_directions: Callable[[Reals], Reals], log_ends: tuple[float, float], reflects: bool = False):
+        """`log_directions(s)` is the log of the integral of rho over directions at s; `log_ends` are log rho at q and at -q.
+
+        Raises `RuntimeError` if the law does not integrate to 1 within 1e-8.
+        """
+        self.d = dimension(d)
+        self.reflects = reflects
+        a = (self.d - 1) / 2
+
+        def log_density(s):
+            return a * _log_product(s) - math.log(2) + log_directions(s)
+
+        phi = fit(log_density, np.linspace(-_REACH, _REACH, 51))
+        centre = 0.0 if reflects else middle(phi)
+        lower = log_cumulative(phi, centre, a)
+        upper = lower if reflects else log_cumulative(phi.reflected(), -centre, a)
+        total = float(np.logaddexp(lower(np.array(centre)), upper(np.array(-centre))))
+        if not abs(total) < 1e-8:
+            raise RuntimeError(f"The D2Q law at d = {d} integrates to exp({total:.3g}), not to 1; please report it.")
+        unit = a * math.log(2 * math.pi) - math.lgamma(a + 1) - total
+        self.log_intensity = unit + log_ends[0]
+        self._phi = Piecewise(phi.edges, _shifted(phi.coefficients, total))
+        self._centre = centre
+        self._lower = _Half.of(lower, total, a, self.log_intensity)
+        self._upper = self._lower if reflects else _Half.of(upper, total, a, unit + log_ends[1])
+
+    def log_pdf(self, t: Values) -> Reals:
+        t = distance(t)
+        a = (self.d - 1) / 2
+        s = _logit(np.clip(t, 0, 2))
+        inner = np.clip(s, -_REACH, _REACH)
+        jacobian = _log_product(inner) - math.log(2)
+        # Beyond the reach only the power of the distance to the end changes.
+        with np.errstate(invalid="ignore"):
+            beyond = special.xlogy(a - 1, np.exp(np.abs(inner) - np.abs(s)))
+            beyond = np.where(np.isinf(s) & (a != 1), -np.inf if a > 1 else np.inf, beyond)
+        value = self._phi(inner) - jacobian + beyond
+        return np.where((t >= 0) & (t <= 2), value, -np.inf)
+
+    def log_cdf(self, t: Values) -> Reals:
+        return self._log_probabilities(t)[0]
+
+    def log_sf(self, t: Values) -> Reals:
+        return self._log_probabilities(t)[1]
+
+    def quantile(self, log_p: Values) -> Reals:
+        log_p = log_probability("log_p", log_p)
+        return self._solve(log_p, log1mexp(log_p))
+
+    def upper_quantile(self, log_q: Values) -> Reals:
+        log_q = log_probability("log_q", log_q)
+        return self._solve(log1mexp(log_q), log_q)
+
+    def _log_probabilities(self, t: Values) -> tuple[Reals, Reals]:
+        s = _logit(np.clip(distance(t), 0, 2))
+        low = s <= self._centre
+        part = np.where(low, self._lower(np.minimum(s, self._centre)), self._upper(np.minimum(-s, -self._centre)))
+        other = log1mexp(np.minimum(part, 0))
+        return np.where(low, part, other), np.where(low, other, part)
+
+    def _solve(self, log_p: Reals, log_q: Reals) -> Reals:
+        low = log_p <= self._lower.log_total
+        s = np.where(low, self._lower.inverse(log_p), -self._upper.inverse(log_q))
+        return 2 * special.expit(s)
+
+
+class _Half(eqx.Module):
+    """log of the cumulative probability on one side of the centre, and its inverse; a power law beyond the table."""
+
+    table: Piecewise
+    slopes: Float[np.ndarray, "panel order"]
+    nodes: Float[np.ndarray, "node"]
+    values: Float[np.ndarray, "node"]
+    power: float
+    log_intensity: float
+
+    @classmethod
+    def of(cls, table: Piecewise, total: float, power: float, log_intensity: float) -> "_Half":
+        table = Piecewise(table.edges, _shifted(table.coefficients, total))
+        nodes = table.nodes()
+        values = np.maximum.accumulate(table(nodes.ravel()))
+        return cls(table, table.derivative().coefficients, nodes.ravel(), values, power, log_intensity)
+
+    @property
+    def log_total(self) -> float:
+        return float(self.values[-1])
+
+    def __call__(self, s: Reals) -> Reals:
+        edge = self.table.edges[0]
+        beyond = self.log_intensity + self.power * (s + math.log(2))
+        return np.where(s < edge, beyond, self.table(np.maximum(s, edge)))
+
+    def inverse(self, target: Reals) -> Reals:
+        """The s at which the log probability is `target`; the last s for larger targets."""
+        beyond = (target - self.log_intensity) / self.power - math.log(2)
+        inner = np.clip(target, self.values[0], self.values[-1])
+        right = np.clip(np.searchsorted(self.values, inner), 1, len(self.nodes) - 1)
+        low, high = self.nodes[right - 1], self.nodes[right]
+        panel = self.table.panel_of((low + high) / 2)
+        value, slope = self.table.coefficients[panel], self.slopes[panel]
+        rise = self.values[right] - self.values[right - 1]
+        share = np.divide(inner - self.values[right - 1], rise, out=np.full_like(rise, 0.5), where=rise > 0)
+        s = low + share * (high - low)
+        for _ in range(12):
+            x = self.table.local(panel, s)
+            step = (inner - clenshaw(value, x)) / np.maximum(clenshaw(slope, x), 1e-280)
+            s = np.clip(s + step, low, high)
+            if np.all(np.abs(step) < 1e-8):  # the error left is of the order of its square
+                break
+        return np.where(target < self.values[0], beyond, s)
+
+
+def _logit(t: Reals) -> Reals:
+    """s = log(t / (2 - t))."""
+    with np.errstate(divide="ignore"):
+        return np.log(t) - np.log(2 - t)
+
+
+def _log_product(s: Reals) -> Reals:
+    """log(t (2 - t)) at s."""
+    return math.log(4) - np.abs(s) - 2 * np.log1p(np.exp(-np.abs(s)))
+
+
+def _shifted(coefficients, total: float):
+    shifted = coefficients.copy()
+    shifted[:, 0] -= total
+    return shifted
