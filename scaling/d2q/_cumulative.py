@@ -22,8 +22,8 @@ def middle(phi: Piecewise) -> float:
 def log_cumulative(phi: Piecewise, stop: float, slope: float) -> Piecewise:
     """log of the integral of e^phi from -inf to s, for s from the left edge of `phi` to `stop`; left of it phi has this `slope`.
 
-    Where phi has risen all the way, steeply enough, by Gauss-Laguerre quadrature to the left of each point; elsewhere ("core") by panels.
-    Several modes are allowed, with gaps of any depth between them, and variations of phi by millions.
+    Where phi has risen all the way, steeply enough, by Gauss-Laguerre quadrature to the left of each point; elsewhere ("core")
+    by panels. Several modes are allowed, with gaps of any depth between them, and variations of phi by millions.
     """
     tail = _Tail(phi, slope)
     core = [_Core(phi, tail, begin, end) for begin, end in _core_intervals(phi, tail, stop)]
@@ -92,7 +92,9 @@ class _Tail:
 
 
 def _core_intervals(phi: Piecewise, tail: _Tail, stop: float) -> list[tuple[float, float]]:
-    """Where the tail quadrature is not good: phi has not risen all the way, or two orders differ, or they do not reach far enough."""
+    """Where the tail quadrature is not good: phi has not risen all the way, or two orders differ, or they do not reach far
+    enough.
+    """
     nodes = np.unique(np.append(phi.nodes().ravel(), stop))
     nodes = nodes[nodes <= stop]
     values = phi(nodes)

@@ -20,7 +20,7 @@ class Piecewise(eqx.Module):
     edges: Float[np.ndarray, "panel+1"]
     coefficients: Float[np.ndarray, "panel order"]
 
-    def __call__(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    def __call__(self, x):
         panel = self.panel_of(x)
         return clenshaw(self.coefficients[panel], self.local(panel, x))
 
@@ -71,10 +71,11 @@ def antiderivative(values, width):
 
 
 def fit(function, edges: Float[np.ndarray, "panel+1"], narrowest: float = 1e-4) -> Piecewise:
-    """Represents `function`, a logarithm of something that matters most where it is largest, by halving panels until it is resolved.
+    """Represents `function`, a logarithm of something that matters most where it is largest, by halving panels until it is
+    resolved.
 
-    Resolved means that the last coefficients are below 2e-13 where the function is about 0, and below 2e-14 of its depth where it is
-    far below 0, which is what rounding leaves of the relative precision of a logarithm; or that halving has stopped
+    Resolved means that the last coefficients are below 2e-13 where the function is about 0, and below 2e-14 of its depth where
+    it is far below 0, which is what rounding leaves of the relative precision of a logarithm; or that halving has stopped
     improving them, which is what the rounding of `function` itself leaves.
     """
     low, high = np.asarray(edges[:-1], dtype=float), np.asarray(edges[1:], dtype=float)

@@ -5,19 +5,21 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from scaling._check import require
 
-Values = Shaped[np.ndarray, "..."] | float
-Reals = Float[np.ndarray, "..."]
+Values = ArrayLike
+Reals = Float[np.ndarray, "..."] | float
 
 
 class AbstractD2Q(eqx.Module):
-    """The distribution of T = 1 - <q, x> = |q - x|^2 / 2, dimensionless, for one key x of a density and a query q off which
-    the density is positive. Near 0, P(T <= t) ~ intensity * t^{1/alpha}: "Scaling Limits of Long-Context Transformers", Lemma D.1.
+    """The distribution of T = 1 - <q, x> = |q - x|^2 / 2, dimensionless, for one key x of a density that is positive at the
+    query.
 
-    All methods take and return numpy arrays (or floats) and work elementwise. Probabilities are logarithms at both tails, so that
+    Near 0, P(T <= t) ~ intensity * t^{1/alpha}: "Scaling Limits of Long-Context Transformers", Lemma D.1. All methods take
+    numbers or arrays, return float64 numpy arrays, and work elementwise. Probabilities are logarithms at both tails, so that
     neither an intensity of 1e75 nor a probability of e^-1000 is out of range.
     """
 

@@ -20,8 +20,9 @@ class NumericD2Q(AbstractD2Q):
     """The law of T from the integral of the density over directions.
 
     T has density f(t) = (t (2-t))^{a-1} integral of rho(q cos theta + omega sin theta) over the unit tangent directions omega,
-    a = (d-1)/2. The table is made on the line s = log(t / (2-t)), where both ends look alike: log f is linear there and relative
-    precision in t is absolute precision in s. It holds log P(T <= t) up to the middle and log P(T > t) from there, as piecewise polynomials.
+    a = (d-1)/2. The table is made on the line s = log(t / (2-t)), where both ends look alike: log f is linear there and
+    relative precision in t is absolute precision in s. It holds log P(T <= t) up to the middle and log P(T > t) from there, as
+    piecewise polynomials.
     """
 
     d: int
@@ -78,10 +79,18 @@ class NumericD2Q(AbstractD2Q):
         return self._log_probabilities(t)[1]
 
     def quantile(self, log_p: Values) -> Reals:
+        return 2 * special.expit(self.logit_quantile(log_p))
+
+    def upper_quantile(self, log_q: Values) -> Reals:
+        return 2 * special.expit(self.logit_upper_quantile(log_q))
+
+    def logit_quantile(self, log_p: Values) -> Reals:
+        """s = log(t / (2-t)) at `quantile(log_p)`: it keeps the relative precision of 2 - t too."""
         log_p = log_probability("log_p", log_p)
         return self._solve(log_p, log1mexp(log_p))
 
-    def upper_quantile(self, log_q: Values) -> Reals:
+    def logit_upper_quantile(self, log_q: Values) -> Reals:
+        """s = log(t / (2-t)) at `upper_quantile(log_q)`."""
         log_q = log_probability("log_q", log_q)
         return self._solve(log1mexp(log_q), log_q)
 
@@ -94,8 +103,7 @@ class NumericD2Q(AbstractD2Q):
 
     def _solve(self, log_p: Reals, log_q: Reals) -> Reals:
         low = log_p <= self._lower.log_total
-        s = np.where(low, self._lower.inverse(log_p), -self._upper.inverse(log_q))
-        return 2 * special.expit(s)
+        return np.where(low, self._lower.inverse(log_p), -self._upper.inverse(log_q))
 
 
 class _Half(eqx.Module):

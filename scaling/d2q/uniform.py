@@ -15,9 +15,10 @@ _DEEP = 1e-200  # where the regularised incomplete beta function comes near the 
 class UniformD2Q(AbstractD2Q):
     """T for keys that are uniform on S^{d-1}: T/2 has the Beta(a, a) law, a = (d-1)/2.
 
-    Closed forms for d = 2 (T = 1 - cos of a uniform angle) and d = 3 (T uniform on [0, 2]). Otherwise the lower half comes from the regularised
-    incomplete beta function, its far tail from I_x(a, a) = (x (1-x))^a / (a B(a, a)) * 2F1(2a, 1; a+1; x), and the upper half by
-    reflection. Quantiles by Newton's method on log P against log t, which is concave, so that it converges from the power law.
+    Closed forms for d = 2 (T = 1 - cos of a uniform angle) and d = 3 (T uniform on [0, 2]). Otherwise the lower half comes from
+    the regularised incomplete beta function, its far tail from I_x(a, a) = (x (1-x))^a / (a B(a, a)) * 2F1(2a, 1; a+1; x), and
+    the upper half by reflection. Quantiles by Newton's method on log P against log t, which is concave: it converges from the
+    power law.
     """
 
     d: int

@@ -16,13 +16,16 @@ def vmf_log_normaliser(d: int, concentration: float) -> float:
 
 
 def vmf_d2q(d: int, concentration: float, angle: float) -> AbstractD2Q:
-    """The law of T for von Mises-Fisher keys and a query at `angle` (radians) from the mean, any angle in [0, pi].
+    """The law of T for von Mises-Fisher keys and a query at `angle` (radians) from the mean, any angle in [0, pi]."""
+    return UniformD2Q(d) if concentration == 0 else numeric_vmf_d2q(d, concentration, angle)
 
-    At the mean the density of T is proportional to (t (2-t))^{a-1} e^{-concentration t}, a = (d-1)/2. Elsewhere the integral over directions
-    is a Bessel function of order (d-3)/2.
+
+def numeric_vmf_d2q(d: int, concentration: float, angle: float) -> NumericD2Q:
+    """`vmf_d2q` by quadrature for every concentration >= 0.
+
+    At the mean the density of T is proportional to (t (2-t))^{a-1} e^{-concentration t}, a = (d-1)/2. Elsewhere the integral
+    over directions is a Bessel function of order (d-3)/2.
     """
-    if concentration == 0:
-        return UniformD2Q(d)
     log_normaliser = vmf_log_normaliser(d, concentration)
     mirrored = angle > math.pi / 2  # then everything is measured from the anti-mean and -q, where angles keep their precision
     near = math.pi - angle if mirrored else angle

@@ -1,0 +1,39 @@
+"""The D2Q to the mean of von Mises-Fisher keys, drawn by inversion of a table."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from scaling.d2q.vmf import numeric_vmf_d2q
+
+_PANELS, _ORDER = 128, 8
+_LEFT = -45.1  # log of 2^-65, the smallest v that `random.lower_half` gives
+_RIGHT = float(np.log(0.5))
+
+
+@functools.lru_cache(maxsize=64)
+def table(d: int, concentration: float) -> Float[np.ndarray, "side panel order"]:
+    """Power series, panel by panel of log v, of s = log(T / (2-T)): side 0 at P(T <= t) = v, side 1 at P(T > t) = v, v <= 1/2."""
+    law = numeric_vmf_d2q(d, concentration, 0.0)
+    points = np.cos(np.pi * (np.arange(_ORDER) + 0.5) / _ORDER)
+    edges = np.linspace(_LEFT, _RIGHT, _PANELS + 1)
+    log_v = np.minimum((edges[:-1, None] + edges[1:, None]) / 2 + points * (edges[1] - edges[0]) / 2, _RIGHT)
+    logits = np.stack([law.logit_quantile(log_v), law.logit_upper_quantile(log_v)])
+    return logits @ np.linalg.inv(np.vander(points)).T
+
+
+def logit(
+    coefficients: Float[np.ndarray, "side panel order"], upper: Bool[Array, " m"], v: Float[Array, " m"]
+) -> Float[Array, " m"]:
+    """s = log(T / (2-T)) at the probability v from the lower end or, where `upper`, from the upper end."""
+    position = (jnp.log(v) - _LEFT) * (_PANELS / (_RIGHT - _LEFT))
+    panel = jnp.clip(jnp.floor(position), 0, _PANELS - 1)
+    x = 2 * (position - panel) - 1
+    rows = jnp.asarray(coefficients.reshape(2 * _PANELS, _ORDER), v.dtype)
+    row = rows[panel.astype(jnp.int32) + jnp.where(upper, _PANELS, 0)]
+    value = row[:, 0]
+    for k in range(1, _ORDER):
+        value = value * x + row[:, k]
+    return value

@@ -1,0 +1,43 @@
+"""Uniform keys."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from scaling._check import dimension, unit_vector
+from scaling.d2q import UniformD2Q
+from scaling.density.base import AbstractDensity, Query, normalised, normals
+from scaling.random import Stream
+from scaling.sphere import Vector, log_area
+
+
+class Uniform(AbstractDensity):
+    """The uniform density on S^{d-1}, rho = 1 / area. Raises `ValueError` unless d is an integer >= 2."""
+
+    d: int = eqx.field(static=True)
+
+    def __init__(self, d: int):
+        self.d = dimension(d)
+
+    def log_density(self, x: Vector) -> Float[Array, ""]:
+        return jnp.full((), -log_area(self.d), jnp.asarray(x).dtype)
+
+    def gradient(self, x: Vector) -> Float[Array, " d"]:
+        return jnp.zeros_like(jnp.asarray(x))
+
+    def keys(self, stream: Stream, index: UInt32[Array, " m"], dtype: Any = jnp.float32) -> Float[Array, "m d"]:
+        """Normals, normalised."""
+        return normalised(normals(stream, index, 0, self.d, dtype))
+
+    def d2q(self, query: Query) -> UniformD2Q:
+        unit_vector("query", query, self.d)
+        return UniformD2Q(self.d)
+
+    def symmetric_about(self, query: Query) -> bool:
+        unit_vector("query", query, self.d)
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "uniform", "d": self.d}

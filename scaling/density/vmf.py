@@ -1,0 +1,72 @@
+"""Von Mises-Fisher keys."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt32
+
+from scaling import random, sphere
+from scaling._check import dimension, finite_at_least, require, unit_vector
+from scaling.d2q import AbstractD2Q, vmf_d2q
+from scaling.d2q.vmf import vmf_log_normaliser
+from scaling.density import _radial
+from scaling.density.base import AbstractDensity, Query, normalised, normals
+from scaling.random import Stream
+from scaling.sphere import Vector
+
+_SAME = 1e-6  # the rounding of a float32 unit vector
+
+
+class VonMisesFisher(AbstractDensity):
+    """rho(x) proportional to exp(concentration <mean, x>), d >= 2, concentration >= 0 (0 is uniform).
+
+    Raises `ValueError` unless the mean is a finite unit vector and the concentration finite and >= 0.
+    """
+
+    d: int = eqx.field(static=True)
+    mean: Float[np.ndarray | Array, " d"]
+    concentration: float = eqx.field(static=True)
+    log_normaliser: float = eqx.field(static=True)
+    """log of the integral of exp(concentration (<mean, x> - 1))."""
+
+    def __init__(self, mean: Query, concentration: float):
+        shape = np.shape(mean)
+        require(len(shape) == 1, "mean", "be a vector", f"of shape {shape}")
+        self.d = dimension(shape[0])
+        self.mean = unit_vector("mean", mean, self.d)
+        self.concentration = finite_at_least("concentration", concentration, 0)
+        self.log_normaliser = vmf_log_normaliser(self.d, self.concentration)
+
+    def log_density(self, x: Vector) -> Float[Array, ""]:
+        mean = jnp.asarray(self.mean, jnp.asarray(x).dtype)
+        return -self.concentration * sphere.d2q(mean, x) - self.log_normaliser
+
+    def gradient(self, x: Vector) -> Float[Array, " d"]:
+        mean = jnp.asarray(self.mean, jnp.asarray(x).dtype)
+        return self.concentration * sphere.tangent(jnp.asarray(x), mean)
+
+    def keys(self, stream: Stream, index: UInt32[Array, " m"], dtype: Any = jnp.float32) -> Float[Array, "m d"]:
+        """The D2Q to the mean by inversion from 63 bits, relative precision at both ends, and a uniform tangent direction. No
+        rejection.
+        """
+        word, extra = random.words(stream, index, jnp.uint32(0))
+        upper, v = random.lower_half(word, extra, dtype)
+        s = _radial.logit(_radial.table(self.d, self.concentration), upper, v)
+        mean = jnp.asarray(self.mean, dtype)
+        directions = sphere.from_tangent(mean, normalised(normals(stream, index, 1, self.d - 1, dtype)))
+        return sphere.from_logit(mean, s, directions)
+
+    def d2q(self, query: Query) -> AbstractD2Q:
+        q = unit_vector("query", query, self.d)
+        angle = 2 * np.arctan2(np.linalg.norm(q - self.mean), np.linalg.norm(q + self.mean))
+        return vmf_d2q(self.d, self.concentration, float(angle))
+
+    def symmetric_about(self, query: Query) -> bool:
+        q = unit_vector("query", query, self.d)
+        near = min(np.abs(q - self.mean).max(), np.abs(q + self.mean).max())
+        return self.concentration == 0 or bool(near <= _SAME)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "vmf", "d": self.d, "mean": np.asarray(self.mean).tolist(), "concentration": self.concentration}
