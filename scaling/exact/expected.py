@@ -18,6 +18,9 @@ _PLAIN = ("top_weight", "second_weight", "top_gap", *laplace.NAMES, "top_weight_
 _RANKED = ("ordered_weight", "ordered_ratio", "top_mass")
 # The limit of |sum A x|^2 is 1, which is no answer; see `expected_limit`.
 _FINITE_ONLY = frozenset({"output_square"})
+_UNBOUNDED = frozenset({
+    "entropy", "log_partition", "mean_d2q", "mean_d2q_squared", "tangential_square", "tangential_square_given_d2q",
+})  # fmt: skip
 # Fewer digits than this are refused, not returned.
 _FEWEST_DIGITS = 6
 _MOST_KEYS_SUMMED = 2000
@@ -196,6 +199,12 @@ def _evaluate(names: tuple[str, ...], beta: float, points: Points, resolution: R
 
 
 def _pick(name: str, total: dict[str, float], beta: float, points: Points, resolution: Resolution) -> float:
+    value = _value(name, total, beta, points, resolution)
+    # Weights and their powers are at most 1: rounding may not say otherwise.
+    return min(value, 1.0) if name not in _UNBOUNDED else value
+
+
+def _value(name: str, total: dict[str, float], beta: float, points: Points, resolution: Resolution) -> float:
     k = _rank(name)
     if name.startswith("ordered_ratio"):
         return 1.0 if k == 1 else ordered_ratio(points, beta, k, resolution)

@@ -6,13 +6,18 @@ With s = e^u, v = u - y, mu the count density of y and n G(u) = int (1 - exp(-e^
 
 and two keys give the second moments: E (sum A^p h)^2 = 1/Gamma(2p) int du [<h^2>_{2p} (1 - G)^{n-1} + (1 - 1/n) <h>_p^2 (1 -
 G)^{n-2}], where <h>_p is the inner integral. At p = 1, h = 1 this is sum A = 1: the measure under which -E u is E log Z - psi(1)
-and -E v is E entropy - psi(1). In the critical limit (Theorem 3.2) the powers of 1 - G become e^{-nG}, and 1 - 1/n becomes 1.
+and -E v is E entropy - psi(1). The second difference cancels far above criticality; integration by parts gives
+the entropy as an integral of positive terms, with g(r) = Ein(r) - (1 - e^{-r}) (log r - psi(1)), r = e^v:
+
+    E entropy = (1 - 1/n) int du <1>_1 (1 - G)^{n-2} int mu(dy) g(e^v).
+
+In the critical limit (Theorem 3.2) the powers of 1 - G become e^{-nG}, and 1 - 1/n becomes 1.
 """
 
 import math
 
 import numpy as np
-from scipy.special import digamma
+from scipy.special import digamma, exp1
 
 from scaling.exact.ordered import Kernel, log_survival
 
@@ -33,8 +38,9 @@ def sums(kernel: Kernel, names: set[str]) -> dict[str, float]:
     unit = _inner(density)
     answers = {"unit": float(unit @ one)}
 
+    pair = _pairs(kernel) * du
     if "entropy" in names:
-        answers["entropy"] = float(_inner(density * (digamma(1.0) - window.v)) @ one)
+        answers["entropy"] = float((unit * _inner(kernel.tilted * _entropy_kernel(kernel.ev, window.v))) @ pair)
     if "log_partition" in names:
         answers["log_partition"] = float((digamma(1.0) - window.u) * unit @ one)
 
@@ -48,7 +54,6 @@ def sums(kernel: Kernel, names: set[str]) -> dict[str, float]:
     for name, p in _MOMENTS.items():
         answers[name] = float(power[p] @ one) / math.gamma(p)
 
-    pair = _pairs(kernel) * du
     first = _inner(density * window.t)
     second = _inner(square * window.t)
     third = _inner(square * window.t**2)
@@ -78,6 +83,21 @@ def top_gap(kernel: Kernel) -> float:
     power = log_survival(kernel.points, b, 2)
     share = 1.0 if kernel.points.limit else 1 - 1 / kernel.points.n
     return share * float(np.einsum("i,ijk,ijk,ijk->", kernel.window.du, mass + np.zeros_like(beyond), beyond, np.exp(power)))
+
+
+# (-1)^{k+1} / (k k!), the series of Ein.
+_EIN = np.array([(-1) ** (k + 1) / (k * math.factorial(k)) for k in range(1, 21)])
+
+
+def _entropy_kernel(r: np.ndarray, log_r: np.ndarray) -> np.ndarray:
+    """g(r) / r, where g(r) = int_0^r e^{-s} (psi(1) - log s) ds >= 0."""
+    small = np.minimum(r, 1.5)
+    ratio = -np.expm1(-small) / np.maximum(small, 1e-300)
+    value = np.polynomial.polynomial.polyval(small, _EIN) - (log_r - digamma(1.0)) * ratio
+    large = r > 1.5
+    s = r[large]
+    value[large] = (exp1(s) + np.exp(-s) * (np.log(s) - digamma(1.0))) / s
+    return value
 
 
 def _pairs(kernel: Kernel) -> np.ndarray:

@@ -34,10 +34,12 @@ def ordered_ratio(points: Points, beta: float, k: int, resolution: Resolution) -
     """E A_(k)/A_(1) for 2 <= k <= n."""
     ends = beta * points.t(points.edges)
     if not points.limit and 2 * beta <= _NARROW:
-        unit = points.z(np.minimum(np.arange(0.5, 12.5, 2.0) / beta, ends[-1] / beta))
+        distance = np.minimum(np.arange(0.5, 12.5, 2.0), ends[-1]) / beta
+        unit = np.minimum(np.concatenate([points.z(distance), math.pi - points.z(distance)]), points.edges[-1])
         return _total(points, beta, k, resolution, np.concatenate([points.edges, unit]), "angle", 1.0)
     half = float(ends[-1]) if points.limit else min(beta, float(ends[-1]))
-    edges = growing(float(ends[1]), half, ends)
+    # At d = 2 every octave of y down to 1 has the same share: density^2 is 1/y there.
+    edges = growing(0.0 if points.d == 2 else float(ends[1]), half, ends)
     near = np.concatenate([[0.0], edges[edges < _NEAR], [min(_NEAR, half)]])
     far = np.concatenate([[_NEAR], edges[edges > _NEAR]])
     total = _total(points, beta, k, resolution, np.sqrt(near), "root", 1.0)

@@ -86,7 +86,7 @@ def extent(points: Points, beta: float, cut: float, top: int = 1) -> Extent:
     if low > y[0]:
         low = float(np.interp(-cut, log_g, y)) - 1.0
     if share > 0.3:
-        high = float(y[-1]) + _RIGHT
+        high = float(beta * points.t(points.edges[-1])) + _RIGHT
     else:
         target = math.log(most) if points.limit else math.log(points.n * share)
         high = target - log_mean if target < log_g[0] else float(np.interp(target, log_g, y))
@@ -142,12 +142,15 @@ def _wide(points: Points, beta: float, resolution: Resolution, where: Extent) ->
     ceiling = math.inf if points.limit else 2 * beta
     middle = ceiling / 2
     inner = beta * points.t(points.edges[1:-1])
-    near = growing(where.low, min(where.high, middle), inner)
+    # At d = 2 every octave of y down to 1 has the same share of the second weight: density^2 is 1/y there.
+    low = min(where.low, -resolution.cut) if points.d == 2 else where.low
+    near = growing(low, min(where.high, middle), inner)
     yield from _anchored(points, beta, resolution, near, False)
     if where.high > middle:
         # Mirrored: distances from the far end, so that 2 beta - y keeps its digits.
         inner = 2 * beta * np.cos(points.edges[1:-1] / 2) ** 2
-        far = growing(max(ceiling - where.high, -_RIGHT), middle if where.low < middle else ceiling - where.low, inner)
+        last = -_RIGHT if points.edges[-1] == math.pi else ceiling - where.high
+        far = growing(last, middle if low < middle else ceiling - low, inner)
         yield from _anchored(points, beta, resolution, far, True)
 
 
