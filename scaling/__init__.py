@@ -1,1 +1,51 @@
-"""Scaling limits of softmax attention over a long random context."""
+"""Scaling limits of softmax attention over a long random context.
+
+n random keys on a sphere, one query, softmax at inverse temperature beta: which beta(n) keeps attention selective, and what laws the ordered weights and the output follow.
+Source of the theorems: "Scaling Limits of Long-Context Transformers" (Bruno, Chen, Lin, Polyanskiy, Rigollet).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scaling.context import Independent as Independent
+    from scaling.density import Mixture as Mixture
+    from scaling.density import Quadratic as Quadratic
+    from scaling.density import Uniform as Uniform
+    from scaling.density import VonMisesFisher as VonMisesFisher
+    from scaling.estimate import Estimate as Estimate
+    from scaling.exact import critical_beta as critical_beta
+    from scaling.exact import expected as expected
+    from scaling.exact import expected_limit as expected_limit
+    from scaling.simulate import Simulation as Simulation
+    from scaling.simulate import simulate as simulate
+    from scaling.sweep import run_sweep as run_sweep
+
+# Loaded on first use: the command line answers --help, and the exact values their questions, without JAX.
+_HOME = {
+    "Independent": "scaling.context",
+    "Mixture": "scaling.density",
+    "Quadratic": "scaling.density",
+    "Uniform": "scaling.density",
+    "VonMisesFisher": "scaling.density",
+    "Estimate": "scaling.estimate",
+    "critical_beta": "scaling.exact",
+    "expected": "scaling.exact",
+    "expected_limit": "scaling.exact",
+    "Simulation": "scaling.simulate",
+    "simulate": "scaling.simulate",
+    "run_sweep": "scaling.sweep",
+}
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'scaling' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,12 +7,11 @@ tau = T / unit, with `unit` chosen on the host so that float32 neither overflows
 delta = slope * (tau - tau_(1)).
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Float
 
 
 class Row(eqx.Module):
@@ -37,102 +36,157 @@ class Row(eqx.Module):
 class Leading(eqx.Module):
     """A mergeable streaming state of rows: the sums over the keys seen so far and the nearest `depth` D2Qs among them.
 
-    The monoid of the library: `absorb` takes a block of keys in, `merge` joins two states, both in any order and grouping.
+    The monoid of the library: `block_state` makes the state of a block of keys, `merge` joins two states, in any order and grouping;
+    `absorb`, elementwise over rows, takes one key in.
     """
 
-    ordered: Float[Array, "*row depth"]  # the smallest tau so far, ascending, +inf where fewer keys were seen
+    ordered: Float[Array, "depth *row"]  # the smallest tau so far, ascending, +inf where fewer keys were seen
     rest: Float[Array, "*row"]
-    powers: Float[Array, "*row 3"]  # sums of w^2, w^3, w^4
+    square: Float[Array, "*row"]
+    cube: Float[Array, "*row"]
+    fourth: Float[Array, "*row"]
     energy: Float[Array, "*row"]
     d2q: Float[Array, "*row"]
     spread: Float[Array, "*row"]
-    tangent: Float[Array, "*row d"] | None  # sum of w_i P_q x_i / sqrt(unit)
-
-
-def block_state(
-    tau: Float[Array, " key"],
-    seen: Bool[Array, " key"],
-    slope: Float[Array, ""],
-    unit: Float[Array, ""],
-    depth: int,
-    tangents: Float[Array, "key d"] | None = None,
-) -> Leading:
-    """The state of one block of keys at D2Qs `tau` (in units), of which those with `seen` count; at least one must, or all sums are 0."""
-    tau = jnp.where(seen, tau, jnp.inf)
-    ordered = _smallest(tau, depth)
-    delta = slope * (tau - ordered[0])
-    delta = jnp.where(seen & jnp.isfinite(delta), delta, jnp.inf)
-    weight = jnp.exp(-delta)
-    square = weight * weight
-    finite_tau = jnp.where(seen, tau, 0)
-    at_top = delta == 0
-    return Leading(
-        ordered=ordered,
-        rest=_sum(jnp.where(at_top, 0, weight)) + jnp.maximum(_sum(at_top.astype(tau.dtype)) - 1, 0),
-        powers=jnp.stack([_sum(square), _sum(square * weight), _sum(square * square)]),
-        energy=_sum(jnp.where(weight > 0, weight * jnp.where(weight > 0, delta, 0), 0)),
-        d2q=_sum(weight * finite_tau),
-        spread=_sum(square * finite_tau * (2 - unit * finite_tau)),
-        tangent=None if tangents is None else weight @ tangents,
-    )
-
-
-def merge(a: Leading, b: Leading, slope: Float[Array, "*row"]) -> Leading:
-    """The state over the keys of both `a` and `b`: associative and commutative up to rounding."""
-    near = a.ordered[..., 0] <= b.ordered[..., 0]
-
-    def pick(x, y):
-        return jax.tree.map(lambda u, v: jnp.where(near.reshape(near.shape + (1,) * (u.ndim - near.ndim)), u, v), x, y)
-
-    first, second = pick(a, b), pick(b, a)
-    gap = slope * (second.ordered[..., 0] - first.ordered[..., 0])
-    gap = jnp.where(jnp.isfinite(second.ordered[..., 0]), gap, jnp.inf)
-    factor = jnp.exp(-gap)
-    some = factor > 0
-    total = jnp.where(jnp.isfinite(second.ordered[..., 0]), 1 + second.rest, 0)
-    return Leading(
-        ordered=jnp.sort(jnp.concatenate([a.ordered, b.ordered], axis=-1), axis=-1)[..., : a.ordered.shape[-1]],
-        rest=first.rest + factor * total,
-        powers=first.powers + factor[..., None] ** jnp.arange(2, 5) * second.powers,
-        energy=first.energy + factor * (second.energy + jnp.where(some, gap, 0) * total),
-        d2q=first.d2q + factor * second.d2q,
-        spread=first.spread + factor**2 * second.spread,
-        tangent=None if first.tangent is None else first.tangent + factor[..., None] * second.tangent,
-    )
+    tangent: Float[Array, "d *row"] | None  # sum of w_i P_q x_i / sqrt(unit)
 
 
 def empty(shape: tuple[int, ...], depth: int, d: int | None, dtype) -> Leading:
     """The neutral element of `merge`: the state of no keys."""
     zero = jnp.zeros(shape, dtype)
+    tangent = None if d is None else jnp.zeros((d, *shape), dtype)
+    return Leading(jnp.full((depth, *shape), jnp.inf, dtype), zero, zero, zero, zero, zero, zero, zero, tangent)
+
+
+def block_state(
+    tau: Float[Array, " key"],
+    slope: Float[Array, " row"],
+    unit: Float[Array, ""],
+    depth: int,
+    tangents: Float[Array, "d key"] | None = None,
+) -> Leading:
+    """The state of one block of keys at D2Qs `tau` (in units; +inf: no key), for every slope: the keys are shared by the rows."""
+    seen = jnp.isfinite(tau)
+    ordered = _smallest(tau, depth)
+    gap = tau - ordered[0]
+    delta = slope[:, None] * jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+    weight = jnp.where(seen, jnp.exp(-jnp.where(seen, delta, 0)), 0)
+    square = weight * weight
+    finite_tau = jnp.where(seen, tau, 0)
+    nearest = seen & (gap == 0)
+    surplus = jnp.maximum(jnp.sum(nearest.astype(tau.dtype)) - 1, 0)
+    chord = finite_tau * (2 - unit * finite_tau)
+    precision = jax.lax.Precision.HIGHEST
     return Leading(
-        ordered=jnp.full((*shape, depth), jnp.inf, dtype),
-        rest=zero,
-        powers=jnp.zeros((*shape, 3), dtype),
-        energy=zero,
-        d2q=zero,
-        spread=zero,
-        tangent=None if d is None else jnp.zeros((*shape, d), dtype),
+        ordered=jnp.broadcast_to(ordered[:, None], (depth, slope.shape[0])),
+        rest=_sum(jnp.where(nearest, 0, weight)) + surplus,
+        square=_sum(square),
+        cube=_sum(square * weight),
+        fourth=_sum(square * square),
+        energy=_sum(jnp.where(weight > 0, weight * jnp.where(seen, delta, 0), 0)),
+        d2q=_sum(weight * finite_tau),
+        spread=_sum(square * chord),
+        tangent=None if tangents is None else jnp.einsum("dk,rk->dr", tangents, weight, precision=precision),
+    )
+
+
+def absorb(state: Leading, tau: Float[Array, "#*row"], slope: Float[Array, "#*row"], unit: Float[Array, ""]) -> Leading:
+    """The state with one more key in every row, none where tau is +inf: elementwise, with one exponential, whichever key is the nearer."""
+    nearest = state.ordered[0]
+    distance = tau
+    gap = slope * jnp.abs(distance - nearest)
+    gap = jnp.where(jnp.isfinite(distance) & jnp.isfinite(nearest), gap, jnp.inf)
+    factor = jnp.exp(-gap)  # of the farther one, relative to the nearer
+    gap = jnp.where(factor > 0, gap, 0)
+    closer = distance < nearest
+    keep, add = jnp.where(closer, factor, 1), jnp.where(closer, jnp.ones_like(factor), factor)
+    keep2, add2 = keep * keep, add * add
+    tau = jnp.where(jnp.isfinite(distance), distance, 0)
+    before = state.ordered
+    if before.shape[0] > 1:  # insertion into the sorted list
+        before = jnp.concatenate([jnp.full_like(before[:1], -jnp.inf), before[:-1]])
+        ordered = jnp.minimum(state.ordered, jnp.maximum(before, distance))
+    else:
+        ordered = jnp.minimum(before, distance)
+    total = jnp.where(jnp.isfinite(nearest), 1 + state.rest, 0)
+    return Leading(
+        ordered=ordered,
+        rest=jnp.where(closer, factor * total, state.rest + factor),
+        square=keep2 * state.square + add2,
+        cube=keep2 * keep * state.cube + add2 * add,
+        fourth=keep2 * keep2 * state.fourth + add2 * add2,
+        energy=jnp.where(closer, factor * (state.energy + gap * total), state.energy + factor * gap),
+        d2q=keep * state.d2q + add * tau,
+        spread=keep2 * state.spread + add2 * tau * (2 - unit * tau),
+        tangent=None,
+    )
+
+
+def merge(a: Leading, b: Leading, slope: Float[Array, "*row"]) -> Leading:
+    """The state over the keys of both `a` and `b`: associative and commutative up to rounding."""
+    near = a.ordered[0] <= b.ordered[0]
+    first = jax.tree.map(lambda x, y: jnp.where(near, x, y), a, b)
+    second = jax.tree.map(lambda x, y: jnp.where(near, y, x), a, b)
+    some = jnp.isfinite(second.ordered[0])
+    gap = jnp.where(some, slope * jnp.where(some, second.ordered[0] - first.ordered[0], 0), jnp.inf)
+    factor = jnp.exp(-gap)
+    square = factor * factor
+    total = jnp.where(some, 1 + second.rest, 0)
+    ordered = jnp.concatenate([a.ordered, b.ordered])
+    return Leading(
+        ordered=jnp.sort(ordered, axis=0)[: a.ordered.shape[0]] if ordered.shape[0] > 2 else jnp.min(ordered, axis=0, keepdims=True),
+        rest=first.rest + factor * total,
+        square=first.square + square * second.square,
+        cube=first.cube + square * factor * second.cube,
+        fourth=first.fourth + square * square * second.fourth,
+        energy=first.energy + factor * (second.energy + jnp.where(factor > 0, gap, 0) * total),
+        d2q=first.d2q + factor * second.d2q,
+        spread=first.spread + square * second.spread,
+        tangent=None if first.tangent is None else first.tangent + factor * second.tangent,
+    )
+
+
+def collapse(state: Leading, slope: Float[Array, " row"]) -> Leading:
+    """The state over the keys of all lanes, the last axis: the merge of many states at once."""
+    ordered = jax.vmap(lambda o: _smallest(o.ravel(), o.shape[0]), in_axes=1, out_axes=1)(state.ordered)
+    gap = state.ordered[0] - ordered[0][:, None]
+    some = jnp.isfinite(gap)
+    delta = jnp.where(some, slope[:, None] * jnp.where(some, gap, 0), jnp.inf)
+    factor = jnp.exp(-delta)
+    square = factor * factor
+    top = jnp.arange(gap.shape[-1]) == jnp.argmin(state.ordered[0], axis=-1, keepdims=True)
+    total = jnp.where(some, 1 + state.rest, 0)
+    return Leading(
+        ordered=ordered,
+        rest=_sum(jnp.where(top, state.rest, factor * total)),
+        square=_sum(square * state.square),
+        cube=_sum(square * factor * state.cube),
+        fourth=_sum(square * square * state.fourth),
+        energy=_sum(factor * (state.energy + jnp.where(factor > 0, delta, 0) * total)),
+        d2q=_sum(factor * state.d2q),
+        spread=_sum(square * state.spread),
+        tangent=None,
     )
 
 
 def row_of(state: Leading, slope: Float[Array, "*row"], ranks: tuple[int, ...]) -> Row:
     """The row of a state that has seen all its keys; `ranks` must lie within the depth of the state."""
-    delta = slope[..., None] * (state.ordered - state.ordered[..., :1])
-    delta = jnp.where(jnp.isfinite(state.ordered), delta, jnp.inf)
-    mass = jnp.cumsum(jnp.exp(-delta), axis=-1)
-    at: Callable = lambda x: jnp.stack([x[..., k - 1] for k in ranks]) if ranks else jnp.zeros((0, *x.shape[:-1]), x.dtype)  # noqa: E731
+    some = jnp.isfinite(state.ordered)
+    delta = jnp.where(some, slope * jnp.where(some, state.ordered - state.ordered[:1], 0), jnp.inf)
+    mass = jnp.cumsum(jnp.exp(-delta), axis=0)
+    at = np.array(ranks, dtype=int) - 1
     return Row(
-        nearest=state.ordered[..., 0],
+        nearest=state.ordered[0],
         rest=state.rest,
-        square=state.powers[..., 0],
-        cube=state.powers[..., 1],
-        fourth=state.powers[..., 2],
+        square=state.square,
+        cube=state.cube,
+        fourth=state.fourth,
         energy=state.energy,
         d2q=state.d2q,
         spread=state.spread,
-        gaps=at(delta),
-        masses=at(mass),
-        tangent=None if state.tangent is None else jnp.sum(state.tangent**2, axis=-1),
+        gaps=delta[at],
+        masses=mass[at],
+        tangent=None if state.tangent is None else jnp.sum(state.tangent**2, axis=0),
     )
 
 
@@ -150,7 +204,7 @@ def _smallest(tau, depth: int):
 
 
 def _sum(x):
-    """A sum in two stages: one running float32 sum over 16,384 keys would lose four digits."""
+    """A sum over the last axis in two stages: one running float32 sum over 16,384 keys would lose four digits."""
     if x.shape[-1] % 128:
-        return jnp.sum(x)
-    return jnp.sum(jnp.sum(x.reshape(-1, 128), axis=0))
+        return jnp.sum(x, axis=-1)
+    return jnp.sum(jnp.sum(x.reshape(*x.shape[:-1], -1, 128), axis=-2), axis=-1)

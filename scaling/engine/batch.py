@@ -17,7 +17,7 @@ from scaling.attention import Row
 from scaling.engine.base import Request, Samples
 from scaling.statistic import evaluate, ranks_of
 
-_CPU_LANES = 4096  # rows that are drawn side by side on one CPU device: their running sums stay in the cache
+_CPU_LANES = 16_384  # rows that are drawn side by side on one CPU device: their running sums stay in the cache
 _ACCELERATOR_LANES = 1 << 19  # enough to fill an accelerator
 
 

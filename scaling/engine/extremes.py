@@ -125,16 +125,20 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, whole: bool
     column = jax.tree.map(lambda x: x[:, None], (cells.slope, cells.unit, cells.ratio, cells.k))
     slope, unit, ratio, k = column
 
-    def one(carry, i, exponential):
+    def add(i, carry):
         """Adds the key of order i (from 0)."""
-        g, last_log_g, last_tau, row = carry
-        g = g + exponential * (n / (n - i.astype(dtype)))
-        log_g = jnp.log(g)
-        tau = _d2q(points, i, log_g) * ratio
+        g, segment, last_log_g, last_tau, row = carry
+        segment = segment + (points.start[segment + 1] <= i)
+        word = random.words(stream, i.astype(jnp.uint32), jnp.uint32(0))[0]
+        g = g + random.exponential(word, dtype) * (n / (n - i.astype(dtype)))
+        # Barriers: XLA would rather repeat the whole draw in every sum that depends on it.
+        log_g = jax.lax.optimization_barrier(jnp.log(g))
+        base = jax.lax.optimization_barrier(order.evaluate(points, segment, log_g))
+        tau = base * ratio
         first, seen = i == 0, i < k
         nearest = jnp.where(first, tau, row.nearest)
         delta = slope * jnp.maximum(tau - nearest, 0)
-        w = jnp.where(seen, jnp.exp(-delta), 0)
+        w = jax.lax.optimization_barrier(jnp.where(seen, jnp.exp(-delta), 0))
         square = w * w
         chord = square * tau * (2 - unit * tau)
         rest = row.rest + jnp.where(first, 0, w)
@@ -156,35 +160,16 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, whole: bool
             masses=jnp.where((ranks <= i)[:, None, None], row.masses, 1 + rest),
             tangent=tangent,
         )
-        if whole:
-            return g, last_log_g, last_tau, row
-        return g, jnp.where(seen, log_g, last_log_g), jnp.where(seen, tau, last_tau), row
-
-    def pair(p, carry):
-        """Adds two keys: one address gives two words."""
-        first, second = random.words(stream, p.astype(jnp.uint32), jnp.uint32(0))
-        carry = one(carry, 2 * p, random.exponential(first, dtype))
-        return one(carry, 2 * p + 1, random.exponential(second, dtype))
+        if not whole:
+            last_log_g, last_tau = jnp.where(seen, log_g, last_log_g), jnp.where(seen, tau, last_tau)
+        return g, segment, last_log_g, last_tau, row
 
     zero = jnp.zeros(shape, dtype)
     ranked = jnp.full((ranks.shape[0], *shape), jnp.inf, dtype)
     row = Row(zero, zero, zero, zero, zero, zero, zero, zero, ranked, jnp.zeros_like(ranked), zero if directions else None)
-    carry = (jnp.zeros(shape[1], dtype), zero, zero, row)
-    # Pairs: the last key of an odd row is masked by i < k, and its hazard is clipped by the order map.
-    _, log_g, tau, row = jax.lax.fori_loop(0, (jnp.max(cells.k) + 1) // 2, pair, carry)
+    carry = (jnp.zeros(shape[1], dtype), jnp.int32(0), zero, zero, row)
+    _, _, log_g, tau, row = jax.lax.fori_loop(0, jnp.max(cells.k), add, carry)
     return row if whole else _add_rest(stream, cells, column, d, log_g, tau, row)
-
-
-def _d2q(points: order.OrderMap, i, log_g):
-    """T_(i) in units of the order map's natural scale, from log g_i: Clenshaw's recurrence for the series of i's segment."""
-    segment = jnp.sum(points.start <= i) - 1
-    x = jnp.exp(points.power[segment] * log_g) * points.scale[segment] + points.shift[segment]
-    x = jnp.clip(x, -1, 1)
-    c = points.coefficients[segment]
-    upper, lower = jnp.zeros_like(x), jnp.zeros_like(x)
-    for m in range(c.shape[0] - 1, 0, -1):
-        upper, lower = c[m] + 2 * x * upper - lower, upper
-    return jnp.exp(points.alpha * log_g + (c[0] + x * upper - lower))
 
 
 def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
@@ -192,14 +177,12 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
     slope, unit, _, _ = column
     dtype = tau.dtype
     x = jnp.clip(cells.scale[:, None] * log_g + cells.shift[:, None], -1, 1)
-    basis = [jnp.ones_like(x), x]
-    for _ in range(cells.rest.shape[-1] - 2):
-        basis.append(2 * x * basis[-1] - basis[-2])
-    values = jnp.einsum("csm,mcr->scr", cells.rest, jnp.stack(basis), precision=jax.lax.Precision.HIGHEST)
+    chebyshev = jax.lax.scan(lambda t, _: ((t[1], 2 * x * t[1] - t[0]), t[0]), (jnp.ones_like(x), x), length=cells.rest.shape[-1])[1]
+    values = jnp.einsum("csm,mcr->scr", cells.rest, chebyshev, precision=jax.lax.Precision.HIGHEST)
     mean, factor = values[: remainder.SUMS], values[remainder.SUMS :]
     counters = jnp.arange(remainder.SUMS // 2, dtype=jnp.uint32)[:, None]
     pairs = random.words(stream, jnp.uint32(_REST), counters)
-    noise = random.normal(jnp.concatenate(pairs), dtype)
+    noise = jax.lax.optimization_barrier(random.normal(jnp.concatenate(pairs), dtype))
     sums = list(mean)
     for place, (i, j) in enumerate(zip(*np.tril_indices(remainder.SUMS), strict=True)):
         sums[i] = sums[i] + factor[place] * noise[j]

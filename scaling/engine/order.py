@@ -9,8 +9,9 @@ group of orders (1-2, 3-4, 5-8, ...), the same for all replicates: no table look
 """
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 from scipy import special
 
 from scaling.d2q import AbstractD2Q
@@ -44,11 +45,36 @@ def order_map(law: AbstractD2Q, n: float, k: int) -> OrderMap:
     starts = _starts(k, whole=k == n)
     last = np.append(starts[1:], k)  # the largest order of every segment, counted from 1
     low, high = _hazard_range(starts + 1, last, n)
-    degree = FULL_DEGREE if k == n else DEGREE
+    pad = SEGMENTS - len(starts)
+    return _fit(law, n, low, high, FULL_DEGREE if k == n else DEGREE, np.append(starts, np.full(pad, np.iinfo(np.int32).max)))
+
+
+def key_map(law: AbstractD2Q) -> OrderMap:
+    """The map from the hazard of one key (a standard exponential variable) to its D2Q; for a law that reflects, up to its median log 2 only."""
+    low, high = np.array([2.0**-64]), np.array([np.log(2) if law.reflects else 45.0])
+    for degree in (14, 20, 26, 32, 48):
+        points = _fit(law, 1.0, low, high, degree, np.zeros(1))
+        if points.error < 2e-7:
+            break
+    return points
+
+
+def evaluate(points: OrderMap, segment: Int[Array, ""], log_g: Float[Array, "*point"]) -> Float[Array, "*point"]:
+    """T_(i) / e^offset on the device, from log g_i and the segment of i: Clenshaw's recurrence."""
+    x = jnp.clip(jnp.exp(points.power[segment] * log_g) * points.scale[segment] + points.shift[segment], -1, 1)
+    c = points.coefficients[segment]
+    upper, lower = jnp.zeros_like(x), jnp.zeros_like(x)
+    for m in range(c.shape[0] - 1, 0, -1):
+        upper, lower = c[m] + 2 * x * upper - lower, upper
+    return jnp.exp(points.alpha * log_g + (c[0] + x * upper - lower))
+
+
+def _fit(law: AbstractD2Q, n: float, low, high, degree: int, start) -> OrderMap:
+    """Chebyshev series on the hazards [low, high] of each segment, in the power of the hazard that bends least; `start` may be longer."""
     nodes = 2 * (degree + 1)
     x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
     check = np.cos(np.pi * (np.arange(nodes - 1) + 1) / nodes)
-    power = np.array(_POWERS)[:, None]
+    power = np.array([*_POWERS, max(law.alpha, 0.05)])[:, None]
     bottom, top = (low * n) ** power, (high * n) ** power  # [power, segment]
     points = np.concatenate([x, check])
     g = (bottom[..., None] + (top - bottom)[..., None] * (points + 1) / 2) ** (1 / power[..., None])
@@ -61,13 +87,13 @@ def order_map(law: AbstractD2Q, n: float, k: int) -> OrderMap:
     seen = coefficients @ special.eval_chebyt(np.arange(degree + 1)[:, None], check)
     error = np.max(np.abs(seen - smooth[..., nodes:]), axis=-1)
     best = np.argmin(error, axis=0)
-    pick = (best, np.arange(len(starts)))
+    pick = (best, np.arange(len(low)))
     span = (top - bottom)[pick]
-    pad = SEGMENTS - len(starts)
+    pad = len(start) - len(low)
     return OrderMap(
         alpha=law.alpha,
         offset=offset,
-        start=np.append(starts, np.full(pad, np.iinfo(np.int32).max)).astype(np.int32),
+        start=start.astype(np.int32),
         power=np.append(power[best, 0], np.ones(pad)),
         scale=np.append(2 / span, np.ones(pad)),
         shift=np.append(-1 - 2 * bottom[pick] / span, np.zeros(pad)),

@@ -1,0 +1,219 @@
+"""Engine "keys": every key of the row drawn, streamed in chunks; any context, memory independent of n.
+
+One pass serves every beta and every n of a nested grid: the first n keys of a row are the row of length n. Where the density is symmetric about the query only
+the marked points (T, Theta) are drawn, T by inversion of its law with 63 random bits, so that float32 resolves the nearest of 1e9 keys; where no statistic needs
+directions, T alone. Otherwise the keys are drawn as vectors, and T = |q - x|^2 / 2.
+"""
+
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from scaling import random, sphere
+from scaling.attention import Leading, Row, absorb, block_state, collapse, empty, merge, row_of
+from scaling.context import Independent
+from scaling.density import AbstractDensity
+from scaling.engine import order
+from scaling.engine.base import AbstractEngine, Request, Samples
+from scaling.engine.batch import batches
+from scaling.statistic import ranks_of
+
+MOST_KEYS = 2**32  # keys of a row are counted with 32 bits
+_LANES = 16_384  # running sums (of one beta each) side by side in the elementwise pass
+_CHUNK = 1 << 15  # random numbers in a chunk of vectors: the chunk stays in the cache
+_ELEMENTWISE_DEPTH = 4  # the elementwise pass keeps at most so many ordered D2Qs
+_DIRECTION = 1 << 16  # counters of direction draws
+
+
+class Keys(AbstractEngine):
+    """Brute force for any context: all n keys, in a streaming pass over chunks."""
+
+    name = "keys"
+
+    def refusal(self, request: Request) -> str | None:
+        """Only rows that are too long to be drawn are refused."""
+        if not isinstance(request.context, Independent):
+            return "engine `keys` draws independent keys"
+        if max(request.n) >= MOST_KEYS:
+            return f"engine `keys` draws every key, at most {MOST_KEYS - 1} of them, and n = {max(request.n):g} was asked for"
+        deepest = max(ranks_of(request.statistics), default=1)
+        if deepest > order.FULL_LIMIT:
+            return f"engine `keys` keeps at most the {order.FULL_LIMIT} nearest keys in order, and rank {deepest} was asked for"
+        return None
+
+    def groups(self, request: Request) -> list[tuple[int, ...]]:
+        """All n in one pass where they share their betas, every n alone otherwise."""
+        if np.all(request.beta == request.beta[:1]):
+            return [tuple(range(len(request.n)))]
+        return [(i,) for i in range(len(request.n))]
+
+    def batches(self, request: Request) -> Iterator[Samples]:
+        """Blocks of replicates of all cells; each group of n is one plan."""
+        plans = [_Plan(request, group) for group in self.groups(request)]
+        yield from batches(self.name, request, plans, max(1, min(plan.most for plan in plans)))
+
+
+class _Plan:
+    """What the device needs for a group of n that share their betas."""
+
+    def __init__(self, request: Request, group: tuple[int, ...]):
+        density, query, dtype = request.context.density, request.query, jnp.dtype(request.dtype)
+        law = density.d2q(query)
+        n = np.array([request.n[i] for i in group])
+        beta = request.beta[group[0]]
+        unit = min(1.0, float(np.exp(-law.alpha * (np.log(np.max(n)) + law.log_intensity))))
+        symmetric = density.symmetric_about(query)
+        directions = any(s.directions for s in request.statistics)
+        points = order.key_map(law) if symmetric else None
+        self.positions = group
+        self.ranks = ranks_of(request.statistics)
+        depth = max(self.ranks, default=1)
+        self.order = np.argsort(n)
+        self.unit = np.full((len(n), len(beta)), unit)
+        self.keys_drawn = np.broadcast_to(n[:, None], self.unit.shape)
+        self.error_bound = np.full((*self.unit.shape, len(request.statistics)), 0.0 if points is None else points.error)
+        elementwise = symmetric and not directions and depth <= _ELEMENTWISE_DEPTH
+        longest = int(np.max(n))
+        if elementwise:
+            chunk = 2 ** int(np.clip(np.log2(_LANES / len(beta)), 4, max(4, np.log2(longest) - 4)))
+            self.most = _LANES // (len(beta) * chunk)
+        else:
+            width = 1 if symmetric and not directions else density.d
+            chunk = 2 ** int(np.log2(max(_CHUNK / width, 128)))
+            chunk = min(chunk, max(128, 2 ** int(np.ceil(np.log2(longest)))))
+            self.most = _CHUNK // (width * chunk)
+        source = _Source(
+            points=None if points is None else jax.tree.map(lambda x: jnp.asarray(x, dtype if np.asarray(x).dtype.kind == "f" else None), points),
+            reflects=law.reflects,
+            ratio=jnp.asarray(np.exp(points.offset) / unit if points is not None else 1 / unit, dtype),
+            farthest=jnp.asarray(2 / unit, dtype),
+            unit=jnp.asarray(unit, dtype),
+            density=density,
+            query=jnp.asarray(query, dtype),
+            directions=directions,
+        )
+        slope = jnp.asarray(np.minimum(beta * unit, 1e30), dtype)
+        self.arguments = source, slope, jnp.asarray(n[self.order].astype(np.uint32)), chunk, depth, self.ranks, elementwise
+
+    def draw(self, stream: random.Stream) -> Row:
+        """Rows [n, beta, replicate] of the replicates with these streams."""
+        rows = _draw(stream, *self.arguments)
+        back = np.argsort(self.order)
+        return Row(**{f: None if v is None else (v[:, back] if f in ("gaps", "masses") else v[back]) for f, v in vars(rows).items()})
+
+
+class _Source(eqx.Module):
+    """Draws the marked points of a density at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are needed."""
+
+    points: order.OrderMap | None  # None where the density is not symmetric about the query
+    reflects: bool = eqx.field(static=True)
+    ratio: Float[Array, ""]
+    farthest: Float[Array, ""]  # T = 2 in units
+    unit: Float[Array, ""]
+    density: AbstractDensity
+    query: Float[Array, " d"]
+    directions: bool = eqx.field(static=True)
+
+    def d2q(self, stream: random.Stream, index):
+        """D2Qs (in units) of the keys with these numbers, for a density symmetric about the query."""
+        dtype = self.unit.dtype
+        word, extra = random.words(stream, index, jnp.uint32(0))
+        upper, v = random.lower_half(word, extra, dtype)
+        lower_hazard = -jnp.log1p(-v)
+        if self.reflects:
+            tau = order.evaluate(self.points, jnp.int32(0), jnp.log(lower_hazard)) * self.ratio
+            return jnp.where(upper, self.farthest - tau, tau)
+        return order.evaluate(self.points, jnp.int32(0), jnp.log(jnp.where(upper, -jnp.log(v), lower_hazard))) * self.ratio
+
+    def marked(self, stream: random.Stream, index):
+        """D2Qs (in units) and tangents [d, key] (or None) of the keys with these numbers."""
+        if self.points is None:
+            x = self.density.keys(stream, index, self.unit.dtype)
+            tau = sphere.d2q(self.query, x) / self.unit
+            return tau, (sphere.tangent(self.query, x) / jnp.sqrt(self.unit)).T if self.directions else None
+        tau = self.d2q(stream, index)
+        if not self.directions:
+            return tau, None
+        d = self.density.d
+        pairs = random.words(stream, index, jnp.uint32(_DIRECTION) + jnp.arange(d // 2, dtype=jnp.uint32)[:, None])
+        normals = jnp.concatenate([random.normal(word, tau.dtype) for word in pairs])[: d - 1]
+        chord = jnp.sqrt(jnp.maximum(tau * (2 - self.unit * tau), 0))
+        return tau, normals * (chord * jax.lax.rsqrt(jnp.sum(normals * normals, axis=0)))
+
+
+@eqx.filter_jit
+def _draw(stream, source: _Source, slope, n, chunk: int, depth: int, ranks: tuple[int, ...], elementwise: bool) -> Row:
+    """Rows [n, beta, replicate]; `n` ascending."""
+    one = _lanes_row if elementwise else _chunks_row
+    draw = jax.vmap(lambda s: one(s, source, slope, n, chunk, depth, ranks))
+    rows = draw(stream)  # [replicate, n, beta] with ranks after n
+    return Row(
+        **{
+            f: None if v is None else jnp.moveaxis(v, (0, 2), (3, 0)) if f in ("gaps", "masses") else jnp.moveaxis(v, 0, 2)
+            for f, v in vars(rows).items()
+        }
+    )
+
+
+def _stages(state: Leading, draw, add, join, n, chunk: int, finish) -> Row:
+    """Runs a pass over the keys and reads a row at every n: `draw(index, seen)` makes the points of a chunk, `add` takes them into a state, `join` merges states.
+
+    The points of a chunk are drawn one step before they are added: XLA keeps what a loop carries, and would otherwise repeat the cheap parts of the draw in each sum.
+    """
+    empty_state = state
+
+    def stage(carry, stop):
+        state, begin = carry
+
+        def step(c, inner):
+            points, part = inner
+            index = c * chunk + jnp.arange(chunk, dtype=jnp.uint32)
+            return draw(index, (index >= begin) & (index < stop)), add(part, points)
+
+        nothing = jnp.zeros(chunk, jnp.uint32)
+        first, last = begin // chunk, (stop + jnp.uint32(chunk - 1)) // chunk + 1
+        _, part = jax.lax.fori_loop(first, last, step, (draw(nothing, nothing > 0), empty_state))
+        state = join(state, part)
+        return (state, stop), finish(state)
+
+    return jax.lax.scan(stage, (state, jnp.uint32(0)), n)[1]
+
+
+def _lanes_row(stream, source: _Source, slope, n, chunk: int, depth: int, ranks) -> Row:
+    """One replicate by running sums in `chunk` lanes, each with its own nearest key; the lanes are merged where a row is read."""
+    slopes = slope[:, None]
+    start = empty((slope.shape[0], chunk), depth, None, slope.dtype)
+    return _stages(
+        start,
+        lambda index, seen: jnp.where(seen, source.d2q(stream, index), jnp.inf),
+        lambda state, tau: absorb(state, tau[None], slopes, source.unit),
+        lambda a, b: merge(a, b, slopes),
+        n,
+        chunk,
+        lambda state: row_of(collapse(state, slope), slope, ranks),
+    )
+
+
+def _chunks_row(stream, source: _Source, slope, n, chunk: int, depth: int, ranks) -> Row:
+    """One replicate by the states of whole chunks, with outputs or deep order statistics."""
+    size = None
+    if source.directions:
+        size = source.density.d if source.points is None else source.density.d - 1
+
+    def draw(index, seen):
+        tau, tangents = source.marked(stream, index)
+        return jnp.where(seen, tau, jnp.inf), tangents
+
+    return _stages(
+        empty((slope.shape[0],), depth, size, slope.dtype),
+        draw,
+        lambda state, points: merge(state, block_state(points[0], slope, source.unit, depth, points[1]), slope),
+        lambda a, b: merge(a, b, slope),
+        n,
+        chunk,
+        lambda state: row_of(state, slope, ranks),
+    )
