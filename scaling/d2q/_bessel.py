@@ -18,7 +18,7 @@ def log_bessel(order: float, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "
     """
     z = np.asarray(z, dtype=np.float64)
     if order >= _LARGE_ORDER:
-        return _debye(order, z)
+        return np.asarray(_debye(order, z))
     small = z < 1
     series = np.log(special.hyp0f1(order + 1, np.where(small, z, 0) ** 2 / 4)) - z - order * math.log(2) - math.lgamma(order + 1)
     safe = np.where(small, 1, z)
@@ -27,7 +27,7 @@ def log_bessel(order: float, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "
 
 def log_sphere_integral(m: int, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """log of the integral of exp(z (omega_1 - 1)) over the unit sphere of R^m, m >= 1 (two points for m = 1)."""
-    return m / 2 * math.log(2 * math.pi) + log_bessel(m / 2 - 1, z)
+    return np.asarray(m / 2 * math.log(2 * math.pi) + log_bessel(m / 2 - 1, z))
 
 
 def _debye(order: float, z):

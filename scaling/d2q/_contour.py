@@ -26,7 +26,7 @@ def log_fisher_bingham(
     rows = max(1, _CHUNK // (100 * m))
     for first in range(0, len(low), rows):
         inverse[first : first + rows] = _log_inverse_laplace(low[first : first + rows], quarter[first : first + rows])
-    return math.log(2) + m / 2 * math.log(math.pi) + inverse.reshape(shape) + top
+    return np.asarray(math.log(2) + m / 2 * math.log(math.pi) + inverse.reshape(shape) + top)
 
 
 def _log_inverse_laplace(low, quarter):

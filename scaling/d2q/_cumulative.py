@@ -92,9 +92,7 @@ class _Tail:
 
 
 def _core_intervals(phi: Piecewise, tail: _Tail, stop: float) -> list[tuple[float, float]]:
-    """Where the tail quadrature is not good: phi has not risen all the way, or two orders differ, or they do not reach far
-    enough.
-    """
+    """Where the tail quadrature fails: phi has not risen all the way, two orders differ, or they do not reach far enough."""
     nodes = np.unique(np.append(phi.nodes().ravel(), stop))
     nodes = nodes[nodes <= stop]
     values = phi(nodes)

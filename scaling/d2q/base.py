@@ -1,22 +1,21 @@
 """The law of one key's distance to the query (D2Q), T = 1 - <q, x> in [0, 2], in float64 on the host."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from scaling._check import require
 
-Values = ArrayLike
-Reals = Float[np.ndarray, "..."] | float
+Values = np.ndarray | Sequence | float | int
+Reals = Float[np.ndarray, "..."]
 
 
 class AbstractD2Q(eqx.Module):
-    """The distribution of T = 1 - <q, x> = |q - x|^2 / 2, dimensionless, for one key x of a density that is positive at the
-    query.
+    """The law of T = 1 - <q, x> = |q - x|^2 / 2, dimensionless, for one key x of a density that is positive at the query q.
 
     Near 0, P(T <= t) ~ intensity * t^{1/alpha}: "Scaling Limits of Long-Context Transformers", Lemma D.1. All methods take
     numbers or arrays, return float64 numpy arrays, and work elementwise. Probabilities are logarithms at both tails, so that
@@ -60,7 +59,7 @@ class AbstractD2Q(eqx.Module):
         """The t with log P(T > t) = log_q, accurate relative to t. Raises `ValueError` unless log_q is in [-inf, 0]."""
 
 
-def log1mexp(x: Reals) -> Reals:
+def log1mexp(x: Reals | float) -> Reals:
     """log(1 - e^x) for x <= 0, without cancellation at either end."""
     with np.errstate(divide="ignore"):
         return np.where(x > -0.6931471805599453, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))

@@ -9,9 +9,7 @@ from scaling.d2q.base import AbstractD2Q, Reals, Values, log1mexp, log_probabili
 
 
 class MixtureD2Q(AbstractD2Q):
-    """T whose law is the weighted sum of the laws of the components. Quantiles by safeguarded Newton steps on s = log(t /
-    (2-t)).
-    """
+    """T whose law is the weighted sum of the components' laws. Quantiles by safeguarded Newton steps in s = log(t / (2-t))."""
 
     d: int
     log_intensity: float
@@ -31,10 +29,10 @@ class MixtureD2Q(AbstractD2Q):
         return self._sum([c.log_pdf(t) for c in self.components])
 
     def log_cdf(self, t: Values) -> Reals:
-        return np.minimum(self._sum([c.log_cdf(t) for c in self.components]), 0)
+        return np.asarray(np.minimum(self._sum([c.log_cdf(t) for c in self.components]), 0))
 
     def log_sf(self, t: Values) -> Reals:
-        return np.minimum(self._sum([c.log_sf(t) for c in self.components]), 0)
+        return np.asarray(np.minimum(self._sum([c.log_sf(t) for c in self.components]), 0))
 
     def quantile(self, log_p: Values) -> Reals:
         return self._solve(log_probability("log_p", log_p), lower=True)
@@ -42,7 +40,8 @@ class MixtureD2Q(AbstractD2Q):
     def upper_quantile(self, log_q: Values) -> Reals:
         return self._solve(log_probability("log_q", log_q), lower=False)
 
-    def _sum(self, logs: list[Reals]) -> Reals:
+    def _sum(self, parts: list[Reals]) -> Reals:
+        logs = np.stack(parts)
         highest = np.max(logs, axis=0)
         finite = np.where(np.isfinite(highest), highest, 0)
         with np.errstate(divide="ignore"):
@@ -50,7 +49,7 @@ class MixtureD2Q(AbstractD2Q):
         return np.where(highest == np.inf, np.inf, total)
 
     def _solve(self, target: Reals, lower: bool) -> Reals:
-        bounds = [c.quantile(target) if lower else c.upper_quantile(target) for c in self.components]
+        bounds = np.stack([c.quantile(target) if lower else c.upper_quantile(target) for c in self.components])
         low, high = np.min(bounds, axis=0), np.max(bounds, axis=0)
         inside = (low > 0) & (high < 2) & (low < high)
         s_low, s_high = (_logit(np.where(inside, x, y)) for x, y in ((low, 0.5), (high, 1.5)))
@@ -79,5 +78,5 @@ class MixtureD2Q(AbstractD2Q):
         return np.where(inside, 2 * special.expit(s), low)
 
 
-def _logit(t: Reals) -> Reals:
+def _logit(t):
     return np.log(t) - np.log1p(-t / 2) - np.log(2)

@@ -79,10 +79,10 @@ class NumericD2Q(AbstractD2Q):
         return self._log_probabilities(t)[1]
 
     def quantile(self, log_p: Values) -> Reals:
-        return 2 * special.expit(self.logit_quantile(log_p))
+        return np.asarray(2 * special.expit(self.logit_quantile(log_p)))
 
     def upper_quantile(self, log_q: Values) -> Reals:
-        return 2 * special.expit(self.logit_upper_quantile(log_q))
+        return np.asarray(2 * special.expit(self.logit_upper_quantile(log_q)))
 
     def logit_quantile(self, log_p: Values) -> Reals:
         """s = log(t / (2-t)) at `quantile(log_p)`: it keeps the relative precision of 2 - t too."""
@@ -127,7 +127,7 @@ class _Half(eqx.Module):
     def log_total(self) -> float:
         return float(self.values[-1])
 
-    def __call__(self, s: Reals) -> Reals:
+    def __call__(self, s):
         edge = self.table.edges[0]
         beyond = self.log_intensity + self.power * (s + math.log(2))
         return np.where(s < edge, beyond, self.table(np.maximum(s, edge)))
@@ -152,13 +152,13 @@ class _Half(eqx.Module):
         return np.where(target < self.values[0], beyond, s)
 
 
-def _logit(t: Reals) -> Reals:
+def _logit(t):
     """s = log(t / (2 - t))."""
     with np.errstate(divide="ignore"):
         return np.log(t) - np.log(2 - t)
 
 
-def _log_product(s: Reals) -> Reals:
+def _log_product(s):
     """log(t (2 - t)) at s."""
     return math.log(4) - np.abs(s) - 2 * np.log1p(np.exp(-np.abs(s)))
 

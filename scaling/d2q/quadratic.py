@@ -35,9 +35,7 @@ def quadratic_d2q(matrix: Float[np.ndarray, "d d"], log_normaliser: float, query
 
 
 def is_isotropic(matrix: Float[np.ndarray, "d d"], query: Float[np.ndarray, " d"], tolerance: float = 1e-6) -> bool:
-    """Whether exp(x^T M x) is invariant under the rotations that fix q: q an eigenvector and M a multiple of 1 on its
-    complement.
-    """
+    """Whether exp(x^T M x) is invariant under the rotations that fix q: q an eigenvector, M a multiple of 1 beside it."""
     d = len(query)
     projection = np.eye(d) - np.outer(query, query)
     inner = projection @ matrix @ projection

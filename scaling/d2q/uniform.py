@@ -61,18 +61,18 @@ class UniformD2Q(AbstractD2Q):
         t = self._lower_quantile(np.where(lower, log1mexp(log_q), log_q))
         return np.where(lower, t, 2 - t)
 
-    def _lower(self, t: Reals) -> Reals:
+    def _lower(self, t: Reals | float) -> Reals:
         """log P(T <= t) for t in [0, 1]."""
         a = (self.d - 1) / 2
         with np.errstate(divide="ignore"):
             if self.d == 2:
-                return np.log(2 / np.pi * np.arcsin(np.sqrt(t / 2)))
+                return np.asarray(np.log(2 / np.pi * np.arcsin(np.sqrt(t / 2))))
             if self.d == 3:
-                return np.log(t) + _LOG_HALF
+                return np.asarray(np.log(t) + _LOG_HALF)
             p = special.betainc(a, a, t / 2)
             deep = p < _DEEP
             if not np.any(deep):
-                return np.log(p)
+                return np.asarray(np.log(p))
             u = np.where(deep, t, 0.0)
             series = self.log_intensity + a * (np.log(u) + np.log1p(-u / 2)) + np.log(_hypergeometric(a, u / 2))
             return np.where(deep, series, np.log(np.where(deep, 1.0, p)))
@@ -80,9 +80,9 @@ class UniformD2Q(AbstractD2Q):
     def _lower_quantile(self, log_p: Reals) -> Reals:
         """The t in [0, 1] with log P(T <= t) = log_p, for log_p <= log(1/2)."""
         if self.d == 2:
-            return 2 * np.sin(np.pi / 2 * np.exp(log_p)) ** 2
+            return np.asarray(2 * np.sin(np.pi / 2 * np.exp(log_p)) ** 2)
         if self.d == 3:
-            return 2 * np.exp(log_p)
+            return np.asarray(2 * np.exp(log_p))
         a = (self.d - 1) / 2
         power_law = (log_p - self.log_intensity) / a
         settled = power_law < -690  # the correction is of the relative size t
@@ -98,7 +98,7 @@ class UniformD2Q(AbstractD2Q):
             step = (log_p - log_cdf) * np.exp(-log_slope)
             log_t = np.minimum(log_t + step, 0.0)
             if np.all(np.abs(step) < 1e-7):  # the error left is of the order of its square
-                return np.exp(np.where(settled, power_law, log_t))
+                return np.asarray(np.exp(np.where(settled, power_law, log_t)))
         raise RuntimeError(f"The D2Q quantile at d = {self.d} did not converge; please report it.")
 
 
@@ -108,7 +108,7 @@ def uniform_log_intensity(d: int) -> float:
     return math.lgamma(d / 2) - math.lgamma(a + 1) + (a - 1) * math.log(2) - math.log(math.pi) / 2
 
 
-def _hypergeometric(a: float, x: Reals) -> Reals:
+def _hypergeometric(a: float, x):
     """2F1(2a, 1; a+1; x) for 0 <= x < 1/2, all terms positive."""
     term = np.ones_like(x)
     total = np.ones_like(x)

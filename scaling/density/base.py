@@ -70,7 +70,7 @@ def checked_dtype(dtype: Any) -> Any:
     wanted = jnp.dtype(dtype)
     if wanted not in (jnp.float32, jnp.float64):
         reject("dtype", "be float32 or float64", str(wanted))
-    if wanted == jnp.float64 and not jax.config.jax_enable_x64:
+    if wanted == jnp.float64 and not jax.config.read("jax_enable_x64"):
         reject("dtype", "be float32 unless x64 is enabled (jax.config.update('jax_enable_x64', True))", str(wanted))
     return wanted
 

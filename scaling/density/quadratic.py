@@ -110,4 +110,4 @@ class Quadratic(AbstractDensity):
 def _envelope(deficits: Float[np.ndarray, " d"]) -> float:
     """The b in (0, d] with sum 1 / (b + 2 deficit_i) = 1, which makes the envelope tightest."""
     d = len(deficits)
-    return float(optimize.brentq(lambda b: np.sum(1 / (b + 2 * deficits)) - 1, 0.5, d + 1.0, xtol=1e-14))
+    return float(np.asarray(optimize.brentq(lambda b: np.sum(1 / (b + 2 * deficits)) - 1, 0.5, d + 1.0, xtol=1e-14)))
