@@ -13,15 +13,16 @@ A file
     n = { start = 1e2, stop = 1e6, num = 25, spacing = "log" }
     gamma = { start = 1e-2, stop = 1e2, num = 25, spacing = "log" }
 
-is read by `SweepConfig.from_toml`. The inverse temperature is exactly one of the axes `beta`, `gamma` (beta = gamma n^alpha, alpha = 2/(d-1))
-and `exponent` (beta = n^exponent). Two files that ask for the same numbers are the same configuration, however they are written.
+is read by `SweepConfig.from_toml`. The inverse temperature is exactly one of the axes `beta`, `gamma` (beta = gamma n^alpha with
+alpha = 2/(d-1)) and `exponent` (beta = n^exponent). Two files that ask for the same numbers are the same configuration, however
+they are written.
 """
 
 import difflib
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -31,10 +32,10 @@ from jaxtyping import Float
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from scaling._check import context_length, finite_above, finite_at_least, known, reject, require, unit_vector, whole
+from scaling.engine.choose import engine_names
 from scaling.statistic import default_names, parse
 
 TEMPERATURES = ("beta", "gamma", "exponent")
-ENGINES = ("auto", "keys", "extremes")
 DTYPES = ("float32", "float64")
 MAX_SEED = 2**32 - 1  # without x64, JAX keeps the low 32 bits of a seed: a larger one would silently repeat another's numbers
 MAX_AXIS = 100_000
@@ -86,11 +87,13 @@ def _square(value: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ..
 
 _Finite = Annotated[float, BeforeValidator(_finite)]
 _Vector = Annotated[tuple[_Finite, ...], BeforeValidator(_sequence), AfterValidator(_unit)]
-_Matrix = Annotated[tuple[Annotated[tuple[_Finite, ...], BeforeValidator(_sequence)], ...], BeforeValidator(_sequence), AfterValidator(_square)]
+_Matrix = Annotated[
+    tuple[Annotated[tuple[_Finite, ...], BeforeValidator(_sequence)], ...], BeforeValidator(_sequence), AfterValidator(_square)
+]
 
 
 class Range(_Model):
-    """An axis as `num` values from `start` to `stop`, both included, equally spaced ("linear") or equally spaced in the logarithm ("log")."""
+    """An axis as `num` values from `start` to `stop`, both included, equally spaced ("linear") or so in the logarithm ("log")."""
 
     start: _Finite
     stop: _Finite
@@ -142,7 +145,9 @@ def _axis(check: Callable[[Any], Any], number: type, integral: bool = False):
         return values
 
     values = tuple[Annotated[number, BeforeValidator(check)], ...]
-    form = Annotated[Annotated[Range, AfterValidator(_spaced), Tag("range")] | Annotated[values, Tag("values")], Discriminator(_axis_tag)]
+    form = Annotated[
+        Annotated[Range, AfterValidator(_spaced), Tag("range")] | Annotated[values, Tag("values")], Discriminator(_axis_tag)
+    ]
     return Annotated[form, BeforeValidator(_axis_form), AfterValidator(expand)]
 
 
@@ -209,17 +214,20 @@ class SweepConfig(_Model):
     replicates: Annotated[int, BeforeValidator(lambda v: whole("_", v, 1))]
     density: Annotated[Uniform | VonMisesFisher | Quadratic, Discriminator("kind")] = Uniform()
     query: _Vector | None = None
-    engine: Annotated[str, _one_of(ENGINES)] = "auto"
-    statistics: Annotated[tuple[Annotated[str, BeforeValidator(_name)], ...], BeforeValidator(_names), AfterValidator(_distinct)] = Field(
-        default_factory=lambda: tuple(default_names())
-    )
+    engine: Annotated[str, _one_of(engine_names())] = "auto"
+    statistics: Annotated[
+        tuple[Annotated[str, BeforeValidator(_name)], ...], BeforeValidator(_names), AfterValidator(_distinct)
+    ] = Field(default_factory=lambda: tuple(default_names()))
     tolerance: Annotated[float, BeforeValidator(lambda v: finite_above("_", v, 0.0))] = 1e-6
     dtype: Annotated[str, _one_of(DTYPES)] = "float32"
 
     @classmethod
     def from_toml(cls, path: str | PathLike) -> "SweepConfig":
-        """The configuration in a TOML file. Raises `ValueError`, one line, for a file that cannot be read or parsed (with the line) and
-        for any mistake in what it says: all of them, each with its dotted key."""
+        """The configuration in a TOML file.
+
+        Raises `ValueError`, one line, for a file that cannot be read or parsed (with the line) and for any mistake in what it
+        says: all of them, each with its dotted key.
+        """
         try:
             text = Path(path).read_bytes().decode("utf-8-sig")
             raw = tomllib.loads(text.replace("\r\n", "\n"))
@@ -266,7 +274,10 @@ class SweepConfig(_Model):
         return _beta(self.temperature, self.coordinates, self.axes.n, d)
 
     def canonical(self) -> dict[str, Any]:
-        """The configuration as JSON-able values, axes expanded to numbers, defaults filled in: equal for equivalent files, and read back by `from_mapping`."""
+        """The configuration as JSON-able values, axes expanded to numbers and defaults filled in.
+
+        Equal for equivalent files, and read back by `from_mapping`.
+        """
         axes = {"d": list(self.axes.d), "n": [int(n) for n in self.axes.n], self.temperature: list(self.coordinates)}
         plain = self.model_dump(mode="json", exclude={"axes", "density", "query"})
         density = self.density.model_dump(mode="json", exclude_none=True)
@@ -324,22 +335,20 @@ def _conflicts(raw: Mapping[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
-def _dimension_conflicts(raw: Mapping[str, Any], d: tuple[int, ...]) -> list[tuple[str, str]]:
-    shown = raw["density"] if isinstance(raw.get("density"), Mapping) else {}
-    density = _part(_DENSITIES.get(str(shown.get("kind"))), raw.get("density"))
+def _dimension_conflicts(raw: Mapping[str, Any], d: Sequence[int]) -> list[tuple[str, str]]:
+    table = raw["density"] if isinstance(raw.get("density"), Mapping) else {}
+    density = _part(_DENSITIES.get(str(table.get("kind"))), table)
     query = _part(_Query, {"query": raw.get("query")})
-    vectors = {"density.mean": getattr(density, "mean", None), "density.matrix": getattr(density, "matrix", None), "query": query and query.query}
     found = []
-    for key, value in vectors.items():
-        if value is None:
-            continue
-        size = f"{len(value)} x {len(value)}" if key == "density.matrix" else f"{len(value)} numbers"
-        if len(d) > 1:
-            instead = "kind must be uniform or vmf" if key == "density.matrix" else "it must be left out, which means the first axis"
+    for key, value, shape, instead in (
+        ("density.mean", getattr(density, "mean", None), "{0} numbers", "leave it out for the first axis"),
+        ("density.matrix", getattr(density, "matrix", None), "{0} x {0} numbers", "kind must be uniform or vmf"),
+        ("query", getattr(query, "query", None), "{0} numbers", "leave it out for the first axis"),
+    ):
+        if value is not None and len(d) > 1:
             found.append((key, f"belongs to one dimension, but axes.d has {len(d)}: {instead}"))
-        elif len(value) != d[0]:
-            expected = f"{d[0]} x {d[0]}" if key == "density.matrix" else f"{d[0]} numbers"
-            found.append((key, f"must have {expected} for d = {d[0]}, but has {size}"))
+        elif value is not None and len(value) != d[0]:
+            found.append((key, f"must have {shape.format(d[0])} for d = {d[0]}, but has {shape.format(len(value))}"))
     return found
 
 
@@ -352,7 +361,9 @@ def _size_conflicts(raw: Mapping[str, Any], axes: Axes, temperature: str) -> lis
         bad = np.argwhere(~np.isfinite(_beta(temperature, coordinates, axes.n, d)))
         if len(bad):
             n, value = axes.n[bad[0, 0]], coordinates[bad[0, 1]]
-            found.append((f"axes.{temperature}", f"must give a finite beta in every cell, but {value:g} overflows at d = {d}, n = {n:g}"))
+            found.append(
+                (f"axes.{temperature}", f"must give a finite beta in every cell, but {value:g} overflows at d = {d}, n = {n:g}")
+            )
     replicates, statistics = raw.get("replicates"), raw.get("statistics")
     try:
         replicates = whole("_", replicates, 1)
@@ -361,11 +372,9 @@ def _size_conflicts(raw: Mapping[str, Any], axes: Axes, temperature: str) -> lis
         return found
     size = len(coordinates) * count * 8
     if replicates * size > MAX_ROW_BYTES:
-        found.append((
-            "replicates",
-            f"must be at most {MAX_ROW_BYTES // size} here, since one row of cells ({len(coordinates)} values of {temperature} x {count} statistics x"
-            f" 8 bytes a replicate) may take 8 GiB of memory, but was {replicates}: use fewer values of {temperature} or fewer statistics",
-        ))
+        row = f"one row of cells ({len(coordinates)} values of {temperature} x {count} statistics x 8 bytes a replicate)"
+        must = f"must be at most {MAX_ROW_BYTES // size} here, since {row} may take 8 GiB of memory, but was {replicates}"
+        found.append(("replicates", f"{must}: use fewer values of {temperature} or fewer statistics"))
     return found
 
 
@@ -375,26 +384,37 @@ class _Query(_Model):
 
 def _problem(entry: Mapping[str, Any]) -> tuple[str, str]:
     """The dotted key and the sentence of one pydantic error."""
-    path, kind, value = [p for p in entry["loc"] if p not in ("range", "values", *_DENSITIES)], entry["type"], entry["input"]
+    location, kind, value = entry["loc"], entry["type"], entry["input"]
+    path = [
+        p for i, p in enumerate(location) if (location[0], i) not in (("density", 1), ("axes", 2))
+    ]  # those are tags of unions
     key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
     if kind == "missing":
         return key, "must be given, but is missing"
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(path[-1]), _fields(entry["loc"][:-1]), n=1, cutoff=0.0)
+        near = difflib.get_close_matches(str(path[-1]), _fields(location[:-1]), n=1, cutoff=0.0)
         return key, f"is not a known key (did you mean `{near[0]}`?)"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         key = f"{key}.kind"
         if kind == "union_tag_not_found":
-            return (key, "must be given, but is missing") if isinstance(value, Mapping) else (key.removesuffix(".kind"), _must("be a table", value))
+            return (
+                (key, "must be given, but is missing")
+                if isinstance(value, Mapping)
+                else (key.removesuffix(".kind"), _must("be a table", value))
+            )
         return key, _sentence(_raised(lambda: known("_", entry["ctx"]["tag"], _DENSITIES)))
     if kind == "value_error":
         return key, _sentence(entry["ctx"]["error"])
-    return key, _must("be a table" if kind in ("model_type", "model_attributes_type", "dict_type") else f"be valid ({entry['msg']})", value)
+    return key, _must(
+        "be a table" if kind in ("model_type", "model_attributes_type", "dict_type") else f"be valid ({entry['msg']})", value
+    )
 
 
-def _fields(location: tuple) -> list[str]:
+def _fields(location: Sequence[str | int]) -> list[str]:
     """The keys that a table of the file may have."""
-    model = {(): SweepConfig, ("axes",): Axes}.get(location) or _DENSITIES.get(str(location[-1]) if location[0] == "density" else "") or Range
+    if not location:
+        return list(SweepConfig.model_fields)
+    model = _DENSITIES[str(location[-1])] if location[0] == "density" else Axes if len(location) == 1 else Range
     return list(model.model_fields)
 
 

@@ -1,17 +1,16 @@
 """The store of a sweep: per-replicate samples of every cell in a zarr v3 directory that xarray opens, safe against kill -9.
 
-Layout, over the axes (d, n, and the axis of the inverse temperature): `samples` (..., statistic, replicate), float64, in chunks of one row of
-cells (all inverse temperatures of one n) with a crc32c checksum, in chunks of one cell where a row would exceed 64 MiB; `status` (0 pending,
-1 done, 2 failed), `message`, `keys_drawn` and `error_bound` of each cell; `beta` of each cell as a coordinate; the configuration,
-versions, device and PRNG flags as attributes.
+Layout, over the axes (d, n, and the axis of the inverse temperature): `samples` (..., statistic, replicate), float64, in chunks
+of one row of cells (all inverse temperatures of one n) with a crc32c checksum, in chunks of one cell where a row would exceed
+64 MiB; `status` (0 pending, 1 done, 2 failed), `message`, `keys_drawn` and `error_bound` of each cell; `beta` of each cell as a
+coordinate; the configuration, versions, device and PRNG flags as attributes.
 
-What makes it safe: a store is built under another name and renamed when complete; every file is replaced by a rename, never written in
-place; a cell's status becomes `done` only after its samples are on disk. One process at a time writes, held by a lock that the
-operating system releases when the process dies.
+What makes it safe: a store is built under another name and renamed when complete; every file is replaced by a rename, never
+written in place; a cell's status becomes `done` only after its samples are on disk. One process at a time writes, held by a lock
+that the operating system releases when the process dies.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -26,6 +25,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 from zarr.storage import LocalStore
 
+from scaling._files import acquire, existing_parent, flush_files, flush_tree, require_writable, sweep_up, writing
 from scaling.config import SweepConfig
 from scaling.engine.base import Samples
 
@@ -36,7 +36,9 @@ PENDING, DONE, FAILED = 0, 1, 2
 FORMAT = "attention-scaling-limits sweep, version 1"
 MAX_CHUNK_BYTES = 64 * 2**20
 MAX_LOADED_BYTES = 2**30  # `open_store` leaves larger samples on disk and reads what is asked for
-_LOCK = os.path.join("status", ".lock")  # in the directory of an array: zarr warns of files that it does not know in that of a group
+_LOCK = os.path.join(
+    "status", ".lock"
+)  # in the directory of an array: zarr warns of files that it does not know in that of a group
 _ABOUT = {
     "samples": "statistics of every replicate, NaN in cells that are not done",
     "status": "0 pending, 1 done, 2 failed",
@@ -62,30 +64,32 @@ class SweepStore:
     def __init__(self, path: Path, config: SweepConfig, root: zarr.Group, lock: int, status: np.ndarray, message: np.ndarray):
         self.path, self.config, self.status = path, config, status
         self._root, self._lock, self._message = root, lock, message
-        self._row_chunks = _array(root, "samples").chunks[2] == config.shape[2]
+        self._message_on_disk: np.ndarray | None = None
+        self._arrays = {n: _array(root, n) for n in ("samples", "keys_drawn", "error_bound", "status", "message")}
+        self._row_chunks = self._arrays["samples"].chunks[2] == config.shape[2]
 
     @classmethod
     def open(
         cls, path: str | PathLike, config: SweepConfig, attributes: Callable[[], Mapping[str, Any]], repair: bool = False
     ) -> "SweepStore":
-        """Opens the store of `config` at `path`; creates it, with `attributes()` beside the numbers, where nothing or an empty directory is.
+        """Opens the store of `config` at `path`, or creates it, with `attributes()` beside the numbers, where there is nothing.
 
-        What an earlier run wrote is read back first; with `repair`, corrupt cells become pending. Raises `ValueError` for anything else at
-        `path`, a store of another configuration (its differing keys are named), a store in use by another process or not writable,
-        and corrupt cells without `repair`.
+        What an earlier run wrote is read back first; with `repair`, corrupt cells become pending. An empty directory is nothing.
+        Raises `ValueError` for anything else at `path`, a store of another configuration (its differing keys are named), a store
+        in use by another process or not writable, and corrupt cells without `repair`.
         """
         path = Path(path).absolute()
-        with _writing(path), contextlib.ExitStack() as undo:
+        with writing(path), contextlib.ExitStack() as undo:
             new = not path.exists() or (path.is_dir() and not any(path.iterdir()))
             if new:
-                _require_writable(path if path.exists() else _existing_parent(path))
+                require_writable(path if path.exists() else existing_parent(path))
                 lock = _create(path, config, attributes())
             else:
                 _require_same(path, config, _config(path, _open_root(path)))
-                _require_writable(path, path / "samples", path / "status")
-                lock = _acquire(path)
+                require_writable(path, path / "samples", path / "status")
+                lock = acquire(path)
             undo.callback(os.close, lock)
-            _sweep_up(path)
+            sweep_up(path)
             root = _open_root(path, "r+")
             try:
                 status = _read_status(path, root)
@@ -93,11 +97,7 @@ class SweepStore:
                 if not repair:
                     raise
                 status = _full(config, DONE)  # found again below: what cannot be read, or is NaN, is not done
-            try:
-                message = _array(root, "message")[...]
-            except Exception:  # whatever the codecs raise: the words are lost, nothing else
-                message = np.full(config.shape, "", object)
-            store = cls(path, config, root, lock, status, message)
+            store = cls(path, config, root, lock, status, _read_message(root, config))
             damaged = [] if new else _damaged(root, config, status)
             if damaged and not repair:
                 _corrupt(path, damaged, config)
@@ -127,15 +127,18 @@ class SweepStore:
 
     def update_attributes(self, **values: Any) -> None:
         """Sets attributes; mappings and lists become JSON, so that the store can be copied to netCDF."""
-        with _writing(self.path):
+        with writing(self.path):
             self._root.update_attributes(_encoded(values))
 
     def write_status(self) -> None:
-        """Writes messages, then the status, and waits for the disk."""
-        with _writing(self.path):
-            _array(self._root, "message")[...] = self._message
-            _array(self._root, "status")[...] = self.status
-            _flush(self.path / "message", self.path / "status")
+        """Writes messages that changed, then the status, and waits for the disk."""
+        with writing(self.path):
+            if self._message_on_disk is None or (self._message != self._message_on_disk).any():
+                self._arrays["message"][...] = self._message
+                self._message_on_disk = self._message.copy()
+                flush_files(self.path / "message" / "c.0.0.0")
+            self._arrays["status"][...] = self.status
+            flush_files(self.path / "status" / "c.0.0.0")
 
     def fail(self, at: int, rows: Sequence[int], message: str) -> None:
         """Marks the cells of rows (d number `at`, n numbers `rows`) that are not done as failed."""
@@ -150,18 +153,24 @@ class SweepStore:
 
         A cell with a sample that is not finite fails, with a message; the others are done.
         """
-        with _writing(self.path):
+        with writing(self.path):
             for position, row in enumerate(rows):
                 self._write_row(at, row, samples.values[position], samples.keys_drawn[position], samples.error_bound[position])
-            _flush(*(self.path / name / "c" / str(at) / str(row) for name in ("samples", "keys_drawn", "error_bound") for row in rows))
+            flush_files(*(file for row in rows for file in self._files(at, row)))
         self.write_status()
+
+    def _files(self, at: int, row: int) -> Iterator[Path]:
+        """The files that may hold a row; a chunk of nothing but NaN has none."""
+        for name, rest in (("samples", ".0.0"), ("keys_drawn", ""), ("error_bound", ".0")):
+            chunks = 1 if name != "samples" or self._row_chunks else self.config.shape[2]
+            yield from (self.path / name / f"c.{at}.{row}.{chunk}{rest}" for chunk in range(chunks))
 
     def _write_row(self, at: int, row: int, values: np.ndarray, keys_drawn: np.ndarray, error_bound: np.ndarray) -> None:
         fresh = self.status[at, row] != DONE
-        bad = fresh & ~np.isfinite(values).all(axis=(1, 2))
+        bad = fresh & ~(np.isfinite(values).all(axis=(1, 2)) & ~np.isnan(keys_drawn) & ~np.isnan(error_bound).any(axis=1))
         blocks = {"samples": np.where(bad[:, None, None], np.nan, values) if bad.any() else values}
         for name, block in {**blocks, "keys_drawn": keys_drawn, "error_bound": error_bound}.items():
-            array = _array(self._root, name)
+            array = self._arrays[name]
             if fresh.all():
                 array[at, row] = block
             elif name == "samples" and not self._row_chunks:
@@ -177,8 +186,8 @@ class SweepStore:
 def open_store(path: str | PathLike) -> "xarray.Dataset":
     """The sweep in a store, finished or not, as a read-only `xarray.Dataset`; samples are NaN in cells that are not done.
 
-    Samples above 1 GiB stay on disk and are read as they are selected. Raises `ValueError` for a path that is not a store and for corrupt
-    cells, naming them (for samples left on disk, when they are read).
+    Samples above 1 GiB stay on disk and are read as they are selected. Raises `ValueError` for a path that is not a store and for
+    corrupt cells, naming them (for samples left on disk, when they are read).
     """
     import xarray
 
@@ -186,7 +195,9 @@ def open_store(path: str | PathLike) -> "xarray.Dataset":
     root = _open_root(path)
     config, status = _config(path, root), _read_status(path, root)
     loaded = int(np.prod(_array(root, "samples").shape)) * 8 <= MAX_LOADED_BYTES
-    damaged = _damaged(root, config, status, ("samples", "keys_drawn", "error_bound") if loaded else ("keys_drawn", "error_bound"))
+    damaged = _damaged(
+        root, config, status, ("samples", "keys_drawn", "error_bound") if loaded else ("keys_drawn", "error_bound")
+    )
     if damaged:
         _corrupt(path, damaged, config)
     done = status == DONE
@@ -200,7 +211,7 @@ def open_store(path: str | PathLike) -> "xarray.Dataset":
     variables = {
         "samples": ((*axes, "statistic", "replicate"), samples),
         "status": (axes, status),
-        "message": (axes, _array(root, "message")[...].astype(object)),
+        "message": (axes, _read_message(root, config)),
         "keys_drawn": (axes, keys_drawn),
         "error_bound": ((*axes, "statistic"), error_bound),
     }
@@ -222,7 +233,7 @@ def _lazy_samples(path: Path, root: zarr.Group, config: SweepConfig, status: np.
         done = (status == DONE)[np.ix_(*(np.arange(size)[k] for size, k in zip(status.shape, outer, strict=False)))]
         try:
             values = array.oindex[outer]
-            intact = bool(np.isfinite(values[done]).all())
+            intact = not np.isnan(values[done]).any()
         except Exception:  # whatever the codecs raise
             values, intact = np.zeros(0), False
         if not intact:
@@ -240,26 +251,29 @@ def _lazy_samples(path: Path, root: zarr.Group, config: SweepConfig, status: np.
 
 
 def _create(path: Path, config: SweepConfig, attributes: Mapping[str, Any]) -> int:
-    """Builds an empty store beside `path`, renames it to `path` and returns the descriptor of its lock, held from before the renaming."""
+    """Builds an empty store beside `path`, renames it to `path` and returns the descriptor of its lock, held from the start."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for stale in path.parent.glob(f".{path.name}.creating-*"):
         with contextlib.suppress(OSError, ValueError):
-            held = _acquire(stale)  # its creator died: nobody else can be writing to it
+            (stale / "status").mkdir(exist_ok=True)
+            held = acquire(stale)  # its creator died, or there would be no lock to have
             shutil.rmtree(stale, ignore_errors=True)
             os.close(held)
     building = path.parent / f".{path.name}.creating-{os.getpid()}-{secrets.token_hex(4)}"
-    (building / "status").mkdir(parents=True)
-    lock = _acquire(building)
+    (building / "status").mkdir(parents=True, exist_ok=True)
+    lock = acquire(building)
     try:
         _write_layout(building, config, attributes)
-        _flush(building)
+        flush_tree(building)
         try:
             os.rename(building, path)
         except OSError as error:
             if path.exists():
-                raise ValueError(f"Argument `store` must not be in use, but '{path}' has just been created by another process.") from error
+                raise ValueError(
+                    f"Argument `store` must not be in use, but '{path}' has just been created by another process."
+                ) from error
             raise
-        _flush_directory(path.parent)
+        flush_files(path)
     except BaseException:
         os.close(lock)
         shutil.rmtree(building, ignore_errors=True)
@@ -268,7 +282,9 @@ def _create(path: Path, config: SweepConfig, attributes: Mapping[str, Any]) -> i
 
 
 def _write_layout(at: Path, config: SweepConfig, attributes: Mapping[str, Any]) -> None:
-    root = zarr.create_group(LocalStore(at), zarr_format=3, attributes={"format": FORMAT, **_encoded({"config": config.canonical(), **attributes})})
+    root = zarr.create_group(
+        LocalStore(at), zarr_format=3, attributes={"format": FORMAT, **_encoded({"config": config.canonical(), **attributes})}
+    )
     axes, (d, n, beta) = ("d", "n", config.temperature), config.shape
     statistics, replicates = len(config.statistics), config.replicates
     row = beta if beta * statistics * replicates * 8 <= MAX_CHUNK_BYTES else 1
@@ -276,10 +292,17 @@ def _write_layout(at: Path, config: SweepConfig, attributes: Mapping[str, Any]) 
     def array(name, dims, shape, chunks, dtype, fill):
         return root.create_array(
             name, shape=shape, chunks=chunks, dtype=dtype, fill_value=fill, compressors=[Crc32cCodec()], dimension_names=dims,
-            attributes={"long_name": _ABOUT[name]},
+            attributes={"long_name": _ABOUT[name]}, chunk_key_encoding={"name": "default", "separator": "."},
         )  # fmt: skip
 
-    array("samples", (*axes, "statistic", "replicate"), (d, n, beta, statistics, replicates), (1, 1, row, statistics, replicates), "f8", np.nan)
+    array(
+        "samples",
+        (*axes, "statistic", "replicate"),
+        (d, n, beta, statistics, replicates),
+        (1, 1, row, statistics, replicates),
+        "f8",
+        np.nan,
+    )
     array("keys_drawn", axes, (d, n, beta), (1, 1, beta), "f8", np.nan)
     array("error_bound", (*axes, "statistic"), (d, n, beta, statistics), (1, 1, beta, statistics), "f8", np.nan)
     array("status", axes, (d, n, beta), (d, n, beta), "i1", PENDING)[...] = _full(config, PENDING)
@@ -303,7 +326,9 @@ def _coordinates(config: SweepConfig) -> dict[str, tuple[tuple[str, ...], np.nda
     return coordinates
 
 
-def _damaged(root: zarr.Group, config: SweepConfig, status: np.ndarray, names=("samples", "keys_drawn", "error_bound")) -> list[tuple[_Block, str]]:
+def _damaged(
+    root: zarr.Group, config: SweepConfig, status: np.ndarray, names=("samples", "keys_drawn", "error_bound")
+) -> list[tuple[_Block, str]]:
     """The blocks with cells that are done but cannot be read back, one chunk in memory at a time, with the reason."""
     step = _array(root, "samples").chunks[2]
     found = []
@@ -312,7 +337,7 @@ def _damaged(root: zarr.Group, config: SweepConfig, status: np.ndarray, names=("
             block = (at, row, slice(start, start + step))
             done = status[block] == DONE
             try:
-                if done.any() and not all(np.isfinite(_array(root, name)[block][done]).all() for name in names):
+                if done.any() and any(np.isnan(_array(root, name)[block][done]).any() for name in names):
                     found.append((block, "a file is missing"))
             except Exception as error:  # whatever the codecs and the file system raise: the block cannot be read
                 found.append((block, _reason(error)))
@@ -320,7 +345,9 @@ def _damaged(root: zarr.Group, config: SweepConfig, status: np.ndarray, names=("
 
 
 def _corrupt(path: Path, damaged: Sequence[tuple[_Block, str]], config: SweepConfig) -> NoReturn:
-    shown = [_named(block, config) for block, _ in damaged[:5]] + ([f"{len(damaged) - 5} more blocks"] if len(damaged) > 5 else [])
+    shown = [_named(block, config) for block, _ in damaged[:5]] + (
+        [f"{len(damaged) - 5} more blocks"] if len(damaged) > 5 else []
+    )
     reason = damaged[0][1] if damaged else "it changed while being read"
     raise ValueError(
         f"Argument `store` must be intact, but '{path}' is corrupt at {'; '.join(shown)} ({reason}): "
@@ -336,7 +363,8 @@ def _named(block: _Block, config: SweepConfig) -> str:
 
 def _not_finite(values: np.ndarray, statistics: Sequence[str]) -> str:
     bad = (~np.isfinite(values)).sum(axis=1)
-    return ", ".join(f"{name} is not finite in {count} of {values.shape[1]} replicates" for name, count in zip(statistics, bad, strict=True) if count)
+    found = [f"{name} is not finite in {n} of {values.shape[1]} replicates" for name, n in zip(statistics, bad, strict=True) if n]
+    return ", ".join(found) or "the number of keys drawn or an error bound is NaN"
 
 
 def _open_root(path: Path, mode: Any = "r") -> zarr.Group:
@@ -357,7 +385,9 @@ def _config(path: Path, root: zarr.Group) -> SweepConfig:
     try:
         return SweepConfig.from_mapping(json.loads(str(root.attrs["config"])))
     except (KeyError, ValueError) as error:
-        raise ValueError(f"Argument `store` must hold a configuration that this version reads, but '{path}' does not ({_reason(error)}).") from error
+        raise ValueError(
+            f"Argument `store` must hold a configuration that this version reads, but '{path}' does not ({_reason(error)})."
+        ) from error
 
 
 def _require_same(path: Path, config: SweepConfig, there: SweepConfig) -> None:
@@ -375,69 +405,6 @@ def _short(config: SweepConfig, key: str) -> str:
     return text if len(text) <= 40 else f"{len(value)} values" if isinstance(value, list) else f"{text[:37]}..."
 
 
-def _require_writable(*paths: Path) -> None:
-    """Refuses directories without any write bit too: the superuser could write to them, but someone said not to."""
-    for path in paths:
-        if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK) or not path.stat().st_mode & 0o222:
-            raise ValueError(f"Argument `store` must be writable, but there is no write permission in '{path}'.")
-
-
-def _existing_parent(path: Path) -> Path:
-    return next(parent for parent in path.parents if parent.exists())
-
-
-def _acquire(path: Path) -> int:
-    """The descriptor of the locked lock file of a store; the lock is gone when the process is, however it ends."""
-    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    except BlockingIOError as error:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        raise ValueError(f"Argument `store` must not be in use, but '{path}' is being written by process {holder}.") from error
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _sweep_up(path: Path) -> None:
-    """Removes the files that a killed process was writing."""
-    for partial in path.rglob("*.partial"):
-        partial.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turns what the file system refuses into the one-line error of the library."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"Argument `store` must be writable, but '{path}' is not ({error.strerror or error}).") from error
-
-
-def _flush(*paths: Path) -> None:
-    """Waits until files and the directories that name them are on disk."""
-    for path in paths:
-        for directory, _, files in os.walk(path):
-            for name in files:
-                _flush_file(os.path.join(directory, name))
-            _flush_directory(directory)
-
-
-def _flush_file(path: str | Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-_flush_directory = _flush_file
-
-
 def _encoded(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, int | float | str) else json.dumps(value) for key, value in values.items()}
 
@@ -450,6 +417,13 @@ def _read_status(path: Path, root: zarr.Group) -> np.ndarray:
             f"Argument `store` must be intact, but the status of the cells of '{path}' is corrupt ({_reason(error)}): "
             "rebuild it from the samples with run_sweep(..., repair=True) or `scaling sweep FILE --store DIR --repair`."
         ) from error
+
+
+def _read_message(root: zarr.Group, config: SweepConfig) -> np.ndarray:
+    try:
+        return _array(root, "message")[...].astype(object)
+    except Exception:  # whatever the codecs raise: the words are lost, nothing else
+        return np.full(config.shape, "", object)
 
 
 def _full(config: SweepConfig, value: int) -> np.ndarray:

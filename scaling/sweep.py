@@ -1,8 +1,8 @@
 """Sweeps: every cell of a grid (d, n, inverse temperature) drawn by an engine, row by row, into a store that survives kill -9.
 
-The cells of a grid share their random numbers (a replicate does not depend on n or beta), so they are correlated: curves and contours
-are smooth; another seed gives independent ones. What a sweep computes does not depend on where it was interrupted: groups of
-rows are always drawn whole, and only cells that are not done are written.
+The cells of a grid share their random numbers (a replicate does not depend on n or beta), so they are correlated: curves and
+contours are smooth; another seed gives independent ones. What a sweep computes does not depend on where it was interrupted:
+groups of rows are always drawn whole, and only cells that are not done are written.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling import engine as engines
 from scaling.config import Quadratic, SweepConfig, VonMisesFisher
 from scaling.context import Independent, query_of
 from scaling.engine.base import AbstractEngine, Progress, Request, Samples
+from scaling.engine.choose import choose
 from scaling.statistic import parse
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SAVE_EVERY = 5.0  # seconds between two notes of the time spent: what kill -9 c
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a run of a sweep did. `computed_now`, `compilations` and `seconds` count this run alone; the store keeps their sums."""
+    """What a run of a sweep did. `computed_now`, `compilations` and `seconds` count this run alone; the store keeps sums."""
 
     cells: int
     done: int
@@ -56,16 +56,20 @@ class _Plan:
 
 
 def run_sweep(
-    config: SweepConfig | Mapping[str, Any] | str | PathLike, store: str | PathLike, *, progress: bool = False, repair: bool = False
+    config: SweepConfig | Mapping[str, Any] | str | PathLike,
+    store: str | PathLike,
+    *,
+    progress: bool = False,
+    repair: bool = False,
 ) -> "xarray.Dataset":
     """Computes what a store lacks of a sweep and returns the whole of it, as `store.open_store` does.
 
-    `config` is a configuration, a mapping like one, or the path of a TOML file; `store` a directory, made on the first run. A cell whose samples are
-    not finite, or whose engine raised, has `status` 2, a `message` and NaN samples; it is tried again by the next run. `progress` shows a
-    bar on stderr where that is a terminal; `repair` recomputes corrupt cells, and those alone.
+    `config` is a configuration, a mapping like one, or the path of a TOML file; `store` a directory, made on the first run. A
+    cell whose samples are not finite, or whose engine raised, has `status` 2, a `message` and NaN samples; the next run tries it
+    again. `progress` shows a bar on stderr where that is a terminal; `repair` recomputes corrupt cells, and those alone.
 
-    Raises `ValueError` with all that is wrong in the configuration, or for a store that belongs to another configuration, is in use, is not
-    writable or is corrupt. After an interrupt the finished rows are in the store.
+    Raises `ValueError` with all that is wrong in the configuration, or for a store that belongs to another configuration, is in
+    use, is not writable or is corrupt. After an interrupt the finished rows are in the store.
     """
     from scaling.store import open_store
 
@@ -74,7 +78,11 @@ def run_sweep(
 
 
 def compute(
-    config: SweepConfig | Mapping[str, Any] | str | PathLike, store: str | PathLike, *, progress: bool = False, repair: bool = False
+    config: SweepConfig | Mapping[str, Any] | str | PathLike,
+    store: str | PathLike,
+    *,
+    progress: bool = False,
+    repair: bool = False,
 ) -> Summary:
     """`run_sweep` without reading the samples back: returns the counts of the run. Raises what `run_sweep` raises."""
     start = time.monotonic()
@@ -83,7 +91,10 @@ def compute(
 
     from scaling.store import DONE, FAILED, SweepStore
 
-    with count_compilations() as compilations, SweepStore.open(store, config, lambda: _attributes(config, plans), repair) as opened:
+    with (
+        count_compilations() as compilations,
+        SweepStore.open(store, config, lambda: _attributes(config, plans), repair) as opened,
+    ):
         chosen = opened.attribute("engines")  # the engines of the first run: `auto` may choose others in another version
         for position, d in enumerate(config.axes.d):
             if chosen[str(d)]["name"] != plans[position].engine.name:
@@ -108,7 +119,9 @@ def _compute_rows(store: "SweepStore", at: int, plan: _Plan, bar: "_Bar", note: 
         waiting = int((store.status[at, list(group)] != DONE).sum())
         if not waiting:
             continue
-        request = dataclasses.replace(plan.request, n=tuple(plan.request.n[row] for row in group), beta=plan.request.beta[list(group)])
+        request = dataclasses.replace(
+            plan.request, n=tuple(plan.request.n[row] for row in group), beta=plan.request.beta[list(group)]
+        )
         try:
             samples = _sample(plan.engine, request, bar.part(waiting))
         except Exception as error:  # one group must not end the sweep: the reason is kept with its cells
@@ -120,14 +133,16 @@ def _compute_rows(store: "SweepStore", at: int, plan: _Plan, bar: "_Bar", note: 
 
 
 def _sample(engine: AbstractEngine, request: Request, progress: Progress) -> Samples:
-    """Draws a group into one array (half the memory of collecting blocks), and checks that it was filled, so that no wrong shape reaches a store."""
+    """Draws a group into one array (half the memory of collecting blocks); checks that it is filled, as a store cannot."""
     cells, count = request.beta.shape, request.count
     values = np.empty((*cells, len(request.statistics), count))
     filled, block = 0, None
     for block in engine.batches(request):
         size = block.values.shape[-1]
         if block.values.shape[:-1] != values.shape[:-1] or filled + size > count:
-            raise ValueError(f"the engine `{engine.name}` returned samples of shape {block.values.shape} for cells of shape {values.shape}")
+            raise ValueError(
+                f"the engine `{engine.name}` returned samples of shape {block.values.shape} for cells of shape {values.shape}"
+            )
         values[..., filled : filled + size] = block.values
         filled += size
         progress(size / count)
@@ -155,7 +170,7 @@ def _plan(config: SweepConfig, d: int, name: str) -> _Plan:
         tolerance=config.tolerance,
         dtype=config.dtype,
     )
-    engine, reason = engines.choose(name, request)
+    engine, reason = choose(name, request)
     groups = [tuple(int(row) for row in group) for group in engine.groups(request)]
     if sorted(row for group in groups for row in group) != list(range(len(request.n))):
         raise ValueError(f"The engine `{engine.name}` must group every n once, but groups them as {groups}.")
@@ -170,7 +185,9 @@ def _density(config: SweepConfig, d: int):
 
     chosen = config.density
     if isinstance(chosen, VonMisesFisher):
-        return density.VonMisesFisher(mean=query_of(None, d) if chosen.mean is None else np.asarray(chosen.mean), concentration=chosen.concentration)
+        return density.VonMisesFisher(
+            mean=query_of(None, d) if chosen.mean is None else np.asarray(chosen.mean), concentration=chosen.concentration
+        )
     return density.Quadratic(matrix=np.asarray(chosen.matrix)) if isinstance(chosen, Quadratic) else density.Uniform(d)
 
 
@@ -179,12 +196,15 @@ def _attributes(config: SweepConfig, plans: list[_Plan]) -> dict[str, Any]:
     import jax
 
     devices = jax.devices()
+    partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
     return {
-        "engines": {str(d): {"name": plan.engine.name, "reason": plan.reason} for d, plan in zip(config.axes.d, plans, strict=True)},
+        "engines": {
+            str(d): {"name": plan.engine.name, "reason": plan.reason} for d, plan in zip(config.axes.d, plans, strict=True)
+        },
         "device": f"{devices[0].device_kind} ({devices[0].platform})",
         "devices": len(devices),
         "dtype": config.dtype,
-        "prng": {"implementation": "threefry2x32", "jax_threefry_partitionable": bool(jax.config.jax_threefry_partitionable)},
+        "prng": {"implementation": "threefry2x32", "jax_threefry_partitionable": bool(partitionable)},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": _versions(),
         "compilations": 0,
@@ -217,7 +237,7 @@ def count_compilations() -> Iterator[Compilations]:
 
     compilations = Compilations()
 
-    def listener(event: str, duration: float, **_) -> None:
+    def listener(event: str, duration_secs: float, **kwargs: str | int) -> None:
         compilations.count += event == _COMPILATION
 
     jax.monitoring.register_event_duration_secs_listener(listener)

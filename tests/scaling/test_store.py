@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 import xarray
 
+from scaling import _files
 from scaling import store as module
 from scaling.config import SweepConfig
 from scaling.engine.base import Samples
 from scaling.store import DONE, FAILED, PENDING, SweepStore, open_store
 
-RAW = {"seed": 3, "replicates": 7, "statistics": ["top_weight", "ipr"], "axes": {"d": [3, 5], "n": [10, 100, 1000], "gamma": [0.5, 1.0, 2.0, 4.0]}}
+RAW = {
+    "seed": 3,
+    "replicates": 7,
+    "statistics": ["top_weight", "ipr"],
+    "axes": {"d": [3, 5], "n": [10, 100, 1000], "gamma": [0.5, 1.0, 2.0, 4.0]},
+}
 CONFIG = SweepConfig.from_mapping(RAW)
 ATTRIBUTES = {"engines": {"3": {"name": "fake", "reason": "a test"}}, "seconds": 0.0}
 
@@ -40,9 +46,8 @@ def refusal(path, config=CONFIG) -> str:
     return str(caught.value)
 
 
-def chunk(path: Path, at: int, row: int, name="samples") -> Path:
-    (found,) = [p for p in (path / name / "c" / str(at) / str(row)).rglob("*") if p.is_file()]
-    return found
+def chunk(path: Path, at: int, row: int, name="samples", cell=0) -> Path:
+    return path / name / f"c.{at}.{row}.{cell}{ {'samples': '.0.0', 'keys_drawn': '', 'error_bound': '.0'}[name] }"
 
 
 def flip_a_bit(file: Path) -> None:
@@ -68,12 +73,17 @@ def test_what_is_written_is_read(tmp_path):
     np.testing.assert_array_equal((dataset.status == DONE).sum("gamma"), [[4, 0, 4], [0, 4, 0]])
     np.testing.assert_allclose(dataset.beta.sel(d=5, n=1000), np.sqrt(1000) * np.array([0.5, 1, 2, 4]))
     np.testing.assert_allclose(dataset.beta.sel(d=3, n=1000), 1000 * np.array([0.5, 1, 2, 4]))
-    assert dataset.keys_drawn.sel(d=5, n=100, gamma=1.0) == 64 and dataset.error_bound.sel(d=5, n=100, gamma=1.0, statistic="ipr") == 1e-7
+    assert (
+        dataset.keys_drawn.sel(d=5, n=100, gamma=1.0) == 64
+        and dataset.error_bound.sel(d=5, n=100, gamma=1.0, statistic="ipr") == 1e-7
+    )
     assert SweepConfig.from_mapping(json.loads(dataset.attrs["config"])).differences(CONFIG) == []
     assert dataset.attrs["seconds"] == 2.5
 
 
-@pytest.mark.parametrize("temperature, dims", [("beta", ("beta",)), ("exponent", ("d", "n", "exponent")), ("gamma", ("d", "n", "gamma"))])
+@pytest.mark.parametrize(
+    "temperature, dims", [("beta", ("beta",)), ("exponent", ("d", "n", "exponent")), ("gamma", ("d", "n", "gamma"))]
+)
 def test_beta_is_a_coordinate(tmp_path, temperature, dims):
     config = SweepConfig.from_mapping({**RAW, "axes": {"d": 3, "n": [10, 100], temperature: [0.5, 1.0]}})
     create(tmp_path / "s", config).close()
@@ -165,7 +175,7 @@ def test_what_the_file_system_refuses_is_one_line(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ValueError, match=r"must be writable, but '.*' is not \(No space left on device\)"):
         store.commit(0, (0,), drawn(0))
     store.close()
@@ -190,7 +200,7 @@ def test_leftovers_of_a_killed_creation_are_removed(tmp_path):
     (stale / "zarr.json").write_text("{")
     alive = tmp_path / ".s.creating-2-abc"
     (alive / "status").mkdir(parents=True)
-    held = module._acquire(alive)
+    held = _files.acquire(alive)
     create(tmp_path / "s").close()
     os.close(held)
     assert sorted(p.name for p in tmp_path.iterdir()) == [alive.name, "s"]
@@ -200,7 +210,7 @@ def test_a_creation_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(module.os, "rename", refuse)
+    monkeypatch.setattr(os, "rename", refuse)
     assert "Permission denied" in refusal(tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
 
@@ -211,7 +221,9 @@ def full_store(path: Path, config=CONFIG) -> None:
             store.commit(at, (0, 1, 2), drawn(at, (0, 1, 2), config))
 
 
-@pytest.mark.parametrize("damage", [flip_a_bit, Path.unlink, lambda f: f.write_bytes(f.read_bytes()[:-9]), lambda f: f.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "damage", [flip_a_bit, Path.unlink, lambda f: f.write_bytes(f.read_bytes()[:-9]), lambda f: f.write_bytes(b"")]
+)
 @pytest.mark.parametrize("name", ["samples", "keys_drawn", "error_bound"])
 def test_corrupt_cells_are_named_and_only_they_are_repaired(tmp_path, damage, name):
     path = tmp_path / "s"
@@ -238,7 +250,7 @@ def cell_chunks(monkeypatch):
 def test_chunks_of_one_cell(tmp_path, cell_chunks):
     path = tmp_path / "s"
     full_store(path)
-    flip_a_bit(path / "samples" / "c" / "1" / "2" / "3" / "0" / "0")
+    flip_a_bit(chunk(path, 1, 2, cell=3))
     with pytest.raises(ValueError, match="d = 5, n = 1000, gamma = 4 "):
         open_store(path)
     with SweepStore.open(path, CONFIG, dict, repair=True) as store:
@@ -251,8 +263,8 @@ def test_chunks_of_one_cell(tmp_path, cell_chunks):
 def test_a_corrupt_status_is_found_again_from_the_samples(tmp_path):
     path = tmp_path / "s"
     full_store(path)
-    (path / "samples" / "c" / "0" / "1" / "0" / "0" / "0").unlink()
-    file = path / "status" / "c" / "0" / "0" / "0"
+    chunk(path, 0, 1).unlink()
+    file = path / "status" / "c.0.0.0"
     flip_a_bit(file)
     with pytest.raises(ValueError, match="status of the cells .* is corrupt"):
         open_store(path)
@@ -260,6 +272,27 @@ def test_a_corrupt_status_is_found_again_from_the_samples(tmp_path):
     with SweepStore.open(path, CONFIG, dict, repair=True) as store:
         np.testing.assert_array_equal((store.status == DONE).all(axis=2), [[True, False, True], [True] * 3])
     assert (open_store(path).status == DONE).sum() == 20
+
+
+def test_a_corrupt_message_is_only_lost(tmp_path):
+    path = tmp_path / "s"
+    with create(path) as store:
+        store.fail(0, (0,), "no luck")
+    flip_a_bit(path / "message" / "c.0.0.0")
+    assert (open_store(path).message == "").all() and (open_store(path).status[0, 0] == FAILED).all()
+    with create(path) as store:
+        store.fail(0, (0,), "no luck")
+    assert (open_store(path).message[0, 0] == "no luck").all()
+
+
+def test_an_engine_without_error_bound_fails(tmp_path):
+    samples = drawn(0)
+    with create(tmp_path / "s") as store:
+        store.commit(0, (0,), Samples(samples.values, samples.keys_drawn, np.full_like(samples.error_bound, np.nan)))
+        store.commit(0, (1,), Samples(samples.values, samples.keys_drawn, np.full_like(samples.error_bound, np.inf)))
+    dataset = open_store(tmp_path / "s")
+    np.testing.assert_array_equal(dataset.status[0, :2, 0], [FAILED, DONE])
+    assert dataset.message[0, 0, 0] == "the number of keys drawn or an error bound is NaN"
 
 
 def test_samples_without_status_are_not_shown(tmp_path, monkeypatch):
@@ -281,9 +314,11 @@ def test_large_samples_stay_on_disk(tmp_path, monkeypatch, cell_chunks):
     lazy = open_store(path)
     for select in (np.s_[:], np.s_[1, 2, 3], np.s_[0, [2, 0], ::2, -1], np.s_[:, 0, 1, :, 2:5], np.s_[::-1, :, [3, 0], 0, -3:]):
         np.testing.assert_array_equal(lazy.samples[select].values, loaded.samples[select].values)
-    np.testing.assert_array_equal(lazy.samples.sel(n=10, gamma=2.0, statistic="ipr").mean("replicate"), loaded.samples[:, 0, 2, 1].mean("replicate"))
-    flip_a_bit(path / "samples" / "c" / "1" / "2" / "3" / "0" / "0")
-    (path / "samples" / "c" / "0" / "2" / "3" / "0" / "0").unlink()
+    np.testing.assert_array_equal(
+        lazy.samples.sel(n=10, gamma=2.0, statistic="ipr").mean("replicate"), loaded.samples[:, 0, 2, 1].mean("replicate")
+    )
+    flip_a_bit(chunk(path, 1, 2, cell=3))
+    chunk(path, 0, 2, cell=3).unlink()
     lazy = open_store(path)
     lazy.samples[:, 0].load()
     for at, d in ((1, 5), (0, 3)):
