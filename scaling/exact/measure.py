@@ -132,7 +132,7 @@ def sphere_points(d: int, n: float, concentration: float = 0.0, top: int = 1, cu
     log_count = math.log(n) + np.concatenate([[cell[0] - 1.0], np.log(np.cumsum(np.exp(cell)))])
     log_above = np.log(np.cumsum(np.exp(cell[::-1])))[::-1]
     lower = _order_edges(top, cut, math.log(n))
-    lower = lower[lower < math.log(n / 2)]
+    lower = lower[lower < (math.log(n / 2) if top <= 4 else math.log(n) - 1e-3)]
     z_low = np.exp(np.interp(lower, log_count, np.log(grid)))
     upper = np.arange(-0.7, -cut, -1.5)
     z_high = np.interp(-upper, -log_above, grid[:-1])

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from scaling.exact.measure import Points, legendre
+from scaling.exact.ordered import log_falling
 from scaling.exact.windows import Resolution, growing
 
 _GAPS = np.array([0.0, 1.0, 2.5, 4.0, 6.0, 8.0, 11.0, 14.0, 18.0, 22.0, 27.0, 33.0, 40.0])
@@ -91,7 +92,7 @@ def _integrate(points: Points, k: int, running: np.ndarray, pairs: _Pairs) -> fl
         with np.errstate(divide="ignore"):
             others = np.log1p(-np.minimum(below / points.n, 1.0))
         power = (points.n - k) * others if points.n > k else np.zeros_like(below)
-        power = power + float(np.sum(np.log1p(-np.arange(1, k) / points.n)) - gammaln(k - 1))
+        power = power + log_falling(points, k) + math.log(k - 1)
     if k > 2:
         with np.errstate(divide="ignore"):
             power = power + (k - 2) * np.log(np.maximum(between, 0.0))

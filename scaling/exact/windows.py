@@ -155,8 +155,8 @@ def _wide(points: Points, beta: float, resolution: Resolution, where: Extent) ->
 
 
 def growing(low: float, high: float, inner: np.ndarray) -> np.ndarray:
-    """Edges from low to high: 8 apart below -8, 2.5 apart to 12, then growing by a factor 1.6 to 2, and those in `inner`."""
-    growing = 12 * 1.7 ** np.arange(1.0, max(math.log(max(high, 1.0) / 12) / math.log(1.7) + 1, 2.0))
+    """Edges from low to high: 8 apart below -8, 2.5 apart to 12, then growing by a factor 3, and those in `inner`."""
+    growing = 12 * 3.0 ** np.arange(1.0, max(math.log(max(high, 1.0) / 12) / math.log(3.0) + 1, 2.0))
     fixed = np.concatenate([np.arange(-8.0, min(low, 0.0) - 8.0, -8.0), np.arange(-8.0, 13.0, 2.5), growing])
     edges = np.unique(np.concatenate([[low, high], fixed, inner]))
     edges = edges[(edges >= low) & (edges <= high)]
