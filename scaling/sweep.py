@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scaling._check import reject
 from scaling.config import Quadratic, SweepConfig, VonMisesFisher
 from scaling.context import Independent, query_of
 from scaling.engine.base import AbstractEngine, Progress, Request, Samples
@@ -87,6 +88,7 @@ def compute(
     """`run_sweep` without reading the samples back: returns the counts of the run. Raises what `run_sweep` raises."""
     start = time.monotonic()
     config = _load(config)
+    _require_precision(config.dtype)
     plans = [_plan(config, d, config.engine) for d in config.axes.d]
 
     from scaling.store import DONE, FAILED, SweepStore
@@ -155,6 +157,15 @@ def _load(config: SweepConfig | Mapping[str, Any] | str | PathLike) -> SweepConf
     if isinstance(config, SweepConfig):
         return config
     return SweepConfig.from_mapping(config) if isinstance(config, Mapping) else SweepConfig.from_toml(config)
+
+
+def _require_precision(dtype: str) -> None:
+    """Refuses float64 where JAX would silently draw in float32."""
+    import jax
+
+    if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
+        must = "be float32 unless JAX has float64 enabled, by jax.config.update('jax_enable_x64', True) or JAX_ENABLE_X64=1"
+        reject("dtype", must, dtype)
 
 
 def _plan(config: SweepConfig, d: int, name: str) -> _Plan:

@@ -183,6 +183,15 @@ def test_nothing_is_written_on_a_refusal(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_float64_needs_x64(tmp_path, monkeypatch):
+    use(monkeypatch, Fake())
+    with jax.enable_x64(False), pytest.raises(ValueError, match="Argument `dtype` must be float32 unless .* JAX_ENABLE_X64=1"):
+        run_sweep({**RAW, "dtype": "float64"}, tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+    with jax.enable_x64(True):
+        assert run_sweep({**RAW, "dtype": "float64"}, tmp_path / "s").attrs["dtype"] == "float64"
+
+
 def test_the_engine_of_the_first_run_is_kept(tmp_path, monkeypatch):
     asked = []
 
