@@ -1,0 +1,32 @@
+"""The command line: `scaling COMMAND ...`, see `scaling --help`."""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code.
+
+    The answer goes to stdout (with `--json` one JSON object, and nothing else there), messages and progress to stderr. Codes: 0,
+    done; 1, a sweep has cells that failed; 2, bad input, one line on stderr and nothing on stdout; 130, interrupted. `arguments`
+    are the words after the name of the program, by default those of the process.
+    """
+    from scaling.cli import report
+    from scaling.cli.parse import parse
+
+    try:
+        command = parse(list(sys.argv[1:] if arguments is None else arguments))
+        if command is None:  # help was shown
+            return 0
+        answer = command.run()
+        report.show(answer, command.json)
+        return int(bool(answer.get("failed")))
+    except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # whoever read the answer has enough of it
+            report.abandon_stdout()
+            return 1
+        report.fail(error)
+        return 2
+    except KeyboardInterrupt as stop:
+        report.message(f"interrupted{': ' if str(stop) else ''}{stop}")
+        return 130
