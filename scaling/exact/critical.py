@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from scaling import _check
 from scaling.exact.laplace import top_gap
-from scaling.exact.measure import Points, limit_points, log_intensity, sphere_points
+from scaling.exact.measure import Points, check_concentration, limit_points, log_intensity, sphere_points
 from scaling.exact.ordered import Kernel, top_weight_sum
 from scaling.exact.windows import CHECK, FAST, Resolution, windows
 
@@ -30,8 +30,7 @@ def critical_beta(d: int, n: float | int, level: float = 0.5, *, concentration: 
     **Raises:** `ValueError` naming the argument that is out of range.
     """
     d, n = _check.dimension(d), _check.context_length(n)
-    concentration = _check.finite_at_least("concentration", concentration, 0.0)
-    _check.require(concentration <= 1e6, "concentration", "be <= 1e6", concentration)
+    concentration = check_concentration(concentration)
     level = _level(level, n)
     return math.exp(_solve(d, n, level, concentration))
 
@@ -77,8 +76,8 @@ def hazard_beta(d: int, n: float | int, level: float = 0.5) -> float:
     def log_count(z: float) -> float:
         return math.log(float(points.count_below(points.t(np.array([z])))[0]))
 
-    z = brentq(log_count, points.edges[1], points.edges[-1], xtol=1e-300, rtol=1e-14)
-    t = float(points.t(np.float64(z)))
+    root = root_scalar(log_count, bracket=(points.edges[1], points.edges[-1]), method="brentq", xtol=1e-300, rtol=1e-14).root
+    t = float(points.t(np.float64(root)))
     return _limit_ratio(d, level) * math.exp(float(points.log_density(t, 2 - t)))
 
 
@@ -128,7 +127,7 @@ def _root(excess: Callable[[float], float], start: float) -> float:
         size *= 1.5
         if size > 1e5:
             raise RuntimeError("The expected top weight does not reach the level.")
-    return float(brentq(excess, low, high, xtol=1e-6))
+    return float(root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-6).root)
 
 
 def _logit(points: Points, log_beta: float, resolution: Resolution) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from scaling import _check
 from scaling.exact import laplace
-from scaling.exact.measure import Points, limit_points, log_intensity, sphere_points
+from scaling.exact.measure import Points, check_beta, check_concentration, limit_points, log_intensity, sphere_points
 from scaling.exact.ordered import Kernel, ordered_weights
 from scaling.exact.ratio import ordered_ratio
 from scaling.exact.windows import CHECK, FINE, Resolution, windows
@@ -74,10 +74,7 @@ def expected(
     **Raises:** `ValueError` naming the argument that is out of range, or a statistic whose digits cannot be vouched for.
     """
     d, n = _check.dimension(d), _check.context_length(n)
-    beta = _check.finite_at_least("beta", beta, 0.0)
-    concentration = _check.finite_at_least("concentration", concentration, 0.0)
-    _check.require(beta <= 1e250, "beta", "be <= 1e250", beta)
-    _check.require(concentration <= 1e6, "concentration", "be <= 1e6", concentration)
+    beta, concentration = check_beta(beta), check_concentration(concentration)
     names = _names(statistics, ks, n)
     top = max([1, *(min(_rank(name), int(n)) for name in names)])
     if beta == 0 or n == 1:
@@ -110,6 +107,10 @@ def expected_limit(
     names = _names(statistics, ks, math.inf)
     top = max(1, *(_rank(name) for name in names))
     log_c = float(log_c - (d - 1) / 2 * math.log(gamma))
+    # E sum e^{-y} = c Gamma(a + 1); where it is that large, single weights are too small for floating point.
+    log_keys = log_c + math.lgamma((d + 1) / 2)
+    size = f"1e{-log_keys / math.log(10):.0f}"
+    _check.require(log_keys <= 600, "gamma", f"be larger at d = {d} (weights are of order {size})", gamma)
     return _compare(names, 1.0, [(limit_points(d, log_c, top, r.cut + 4), r) for r in (FINE, CHECK)])
 
 

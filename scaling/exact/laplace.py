@@ -75,7 +75,7 @@ _WEIGHTED = frozenset(NAMES) - {"entropy", "log_partition"}
 def top_gap(kernel: Kernel) -> float:
     """Contribution of one window to E (1 - A_(1)), as the expected weight of the keys beyond the first: no digits are lost to 1 -
     A_(1)."""
-    mass = np.exp(np.minimum(kernel.window.log_mass, 650.0)) * kernel.k
+    mass = np.exp(np.minimum(kernel.window.log_mass, 600.0)) * kernel.k
     below, _ = kernel.running(mass)
     weight, total = kernel.running(kernel.tilted * kernel.k)
     beyond = np.maximum(total[:, None, None] - weight, 0.0)

@@ -16,6 +16,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln, logsumexp
 
+from scaling import _check
+
 # Mass that is dropped at either end, in logarithms: exp(-44) = 8e-20 keys expected below, the same fraction of keys above.
 CUT = 44.0
 
@@ -90,14 +92,14 @@ class Points:
         """Log count density with respect to z."""
         return self.log_total + _log_shape(self.d, self.concentration, self.limit, z)
 
-    def nodes(self, edges: Float[np.ndarray, "edge"], order: int):
+    def nodes(self, edges: Float[np.ndarray, " edge"], order: int):
         """Gauss-Legendre nodes z [panel order] on panels between `edges`, and the log of (weight times count density) there."""
         x, w, _ = legendre(order)
         width = np.diff(edges)[:, None]
         z = edges[:-1, None] + width * x
         return z, self.log_density_z(z) + np.log(width * w)
 
-    def count_below(self, t: Float[np.ndarray, "point"]) -> Float[np.ndarray, "point"]:
+    def count_below(self, t: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
         """Expected number of keys with T <= t (n F(t)), relative error about 1e-15."""
         t = np.asarray(t, dtype=np.float64)
         if self.limit:
@@ -110,7 +112,7 @@ class Points:
         inside = np.exp(self.log_density_z(np.maximum(start[:, None] + width * x, 1e-300)))
         return self.below[panel] + np.sum(inside * w, axis=1) * width[:, 0]
 
-    def count_above(self, complement: Float[np.ndarray, "point"]) -> Float[np.ndarray, "point"]:
+    def count_above(self, complement: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
         """Expected number of keys with 2 - T <= complement, accurate in relative terms near the antipode."""
         x, w, _ = legendre(20)
         z = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(complement / 2), 1.0)), np.pi)
@@ -142,16 +144,16 @@ def sphere_points(d: int, n: float, concentration: float = 0.0, top: int = 1, cu
     edges = _merge(np.concatenate([[0.0], z_low, z_high, [last]]))
     unscaled = Points(d, n, concentration, 0.0, grid, log_count, cell + math.log(n), edges, edges)
     _, log_mass = unscaled.nodes(edges, 20)
-    total = logsumexp(log_mass)
+    total = float(np.max(log_mass) + np.log(np.sum(np.exp(log_mass - np.max(log_mass)))))
     below = np.concatenate([[0.0], np.cumsum(np.exp(log_mass - total).sum(axis=1))]) * n
-    return Points(d, n, concentration, math.log(n) - float(total), grid, log_count, cell + math.log(n), edges, below)
+    return Points(d, n, concentration, math.log(n) - total, grid, log_count, cell + math.log(n), edges, below)
 
 
 @functools.lru_cache(maxsize=64)
 def limit_points(d: int, log_c: float, top: int = 1, cut: float = CUT) -> Points:
     """The critical limit: a Poisson process of intensity c a y^{a-1} dy, c = C gamma^{-1/alpha} (Theorem 3.2)."""
     a = (d - 1) / 2
-    # Beyond log y = 60 + ... nothing has weight; the upper end of what matters is found from the tilted density e^{-y} y^{a-1}.
+    # Up to 8 times the y beyond which the tilted density e^{-y} y^{a-1}, or every key but the first few, has no weight.
     log_end = max(math.log(a + 60 + 12 * math.sqrt(a)), (6.0 - log_c) / a)
     start = min((-cut - 6 - log_c) / a, log_end - 1)
     log_y = np.linspace(start, log_end + math.log(8.0), 3001)
@@ -171,6 +173,20 @@ def log_intensity(d: int) -> float:
     a = (d - 1) / 2
     log_area = math.log(2) + d / 2 * math.log(math.pi) - gammaln(d / 2)
     return float(a * math.log(2 * math.pi) - log_area - gammaln(a + 1))
+
+
+def check_concentration(value: float | int) -> float:
+    """Returns the concentration as a float, or raises unless it is between 0 and 1e6."""
+    value = _check.finite_at_least("concentration", value, 0.0)
+    _check.require(value <= 1e6, "concentration", "be <= 1e6", value)
+    return value
+
+
+def check_beta(value: float | int) -> float:
+    """Returns beta as a float, or raises unless it is between 0 and 1e250."""
+    value = _check.finite_at_least("beta", value, 0.0)
+    _check.require(value <= 1e250, "beta", "be <= 1e250", value)
+    return value
 
 
 def _log_shape(d: int, concentration: float, limit: bool, z):

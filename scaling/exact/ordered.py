@@ -9,13 +9,14 @@ factor is e^{-B} and the falling factorial over n^{k-1} is 1.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import overload
 
 import numpy as np
 from scipy.special import gammaln
 
 from scaling import _check
-from scaling.exact.measure import Points, sphere_points
+from scaling.exact.measure import Points, check_beta, check_concentration, sphere_points
 from scaling.exact.windows import FAST, Resolution, Window, windows
 
 
@@ -59,7 +60,7 @@ def ordered_weights(kernel: Kernel, ks: Iterable[int], squares: Collection[int] 
 float]]:
     """Contributions of one window to E A_(k), and to E A_(k)^2 for those in `squares` (an extra factor e^v)."""
     points, window = kernel.points, kernel.window
-    mass = np.exp(np.minimum(window.log_mass, 650.0))
+    mass = np.exp(np.minimum(window.log_mass, 600.0))
     below, _ = kernel.running(mass * kernel.k)
     below = np.maximum(below, 0.0)
     b = np.minimum(kernel.g[:, None, None] + below, 1e300)
@@ -82,7 +83,11 @@ float]]:
     return first, second
 
 
-def top_weight(d: int, n: float | int, beta, concentration: float | int = 0.0):
+@overload
+def top_weight(d: int, n: float | int, beta: float | int, concentration: float | int = 0.0) -> float: ...
+@overload
+def top_weight(d: int, n: float | int, beta: np.ndarray | Sequence, concentration: float | int = 0.0) -> np.ndarray: ...
+def top_weight(d, n, beta, concentration=0.0):
     """E A_(1) for n keys on S^{d-1}, uniform or von Mises-Fisher centred on the query, to 1e-7 (a few ms a value).
 
     The fast road to one number, for phase diagrams and root finding; `scaling.exact.expected` gives every statistic and its
@@ -96,13 +101,13 @@ def top_weight(d: int, n: float | int, beta, concentration: float | int = 0.0):
     **Raises:** `ValueError` naming the argument that is out of range.
     """
     d, n = _check.dimension(d), _check.context_length(n)
-    concentration = _check.finite_at_least("concentration", concentration, 0.0)
+    concentration = check_concentration(concentration)
     try:
         betas = np.asarray(beta, dtype=np.float64)
     except (TypeError, ValueError):
         _check.reject("beta", "be a number or an array of numbers", beta)
     for value in betas.flat:
-        _check.finite_at_least("beta", float(value), 0.0)
+        check_beta(float(value))
     points = sphere_points(d, n, concentration, 1, FAST.cut + 4)
     values = np.array([top_weight_sum(points, float(b), FAST) for b in betas.flat]).reshape(betas.shape)
     return float(values) if betas.ndim == 0 else values

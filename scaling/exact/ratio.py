@@ -82,7 +82,7 @@ def _total(points: Points, beta: float, k: int, resolution: Resolution, edges: n
 
 
 def _integrate(points: Points, k: int, running: np.ndarray, pairs: _Pairs) -> float:
-    mass = np.exp(pairs.log_mass)
+    mass = np.exp(np.minimum(pairs.log_mass, 600.0))
     panel = mass.sum(axis=2)
     between = mass @ running + (np.cumsum(panel, axis=1) - panel)[:, :, None]
     below = pairs.start[:, None, None] + between

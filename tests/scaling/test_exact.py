@@ -254,6 +254,15 @@ def test_finite_n_tends_to_the_limit(n, gamma):
         assert finite[name] == pytest.approx(limit[name], rel=1e-7), name
 
 
+@pytest.mark.parametrize("d,gamma", [pytest.param(512, 100.0, marks=pytest.mark.slow), (512, 1e3), (2, 1e-100), (3, 1e100), (64, 0.1), (5, 1e-3)])
+def test_extreme_limits_are_consistent(d, gamma):
+    answer = expected_limit(d, gamma)
+    assert answer["top_weight"] + answer["top_gap"] == pytest.approx(1.0, abs=1e-12)
+    assert answer["entropy"] == pytest.approx(answer["mean_d2q"] + answer["log_partition"], abs=1e-11 * (1 + answer["mean_d2q"]))
+    assert 0 < answer["ipr"] <= answer["top_weight"] * (1 + 1e-13)
+    assert all(digits >= 9 for digits in answer.digits.values())
+
+
 def test_points_are_normalised():
     points = sphere_points(7, 1e4, 30.0)
     assert points.below[-1] == pytest.approx(1e4, rel=1e-13)
@@ -289,6 +298,7 @@ def test_answers_are_a_mapping_with_digits():
     (lambda: expected(3, 10, 1.0, statistics="top_mass(2)_squared"), "Argument `statistics` must be a first moment"),
     (lambda: expected(3, 10, 1.0, ks=(0,)), "Argument `ks` must be an integer >= 1"),
     (lambda: expected_limit(3, 0.0), "Argument `gamma` must be finite and > 0"),
+    (lambda: expected_limit(512, 1.0), "Argument `gamma` must be larger at d = 512"),
     (lambda: expected_limit(3, 1.0, statistics="output_square"), "Argument `statistics` must have a limit that is not trivial"),
     (lambda: top_weight(3, 10, [1.0, -2.0]), "Argument `beta` must be finite and >= 0, but was -2.0"),
     (lambda: top_weight(3, 10, "cold"), "Argument `beta` must be a number"),
