@@ -254,7 +254,9 @@ def test_finite_n_tends_to_the_limit(n, gamma):
         assert finite[name] == pytest.approx(limit[name], rel=1e-7), name
 
 
-@pytest.mark.parametrize("d,gamma", [pytest.param(512, 100.0, marks=pytest.mark.slow), (512, 1e3), (2, 1e-100), (3, 1e100), (64, 0.1), (5, 1e-3)])
+@pytest.mark.parametrize("d,gamma", [
+    pytest.param(512, 100.0, marks=pytest.mark.slow), (512, 1e3), (2, 1e-100), (3, 1e100), (64, 0.1), (5, 1e-3),
+])  # fmt: skip
 def test_extreme_limits_are_consistent(d, gamma):
     answer = expected_limit(d, gamma)
     assert answer["top_weight"] + answer["top_gap"] == pytest.approx(1.0, abs=1e-12)
