@@ -78,10 +78,10 @@ def words(stream: Stream, i: UInt32[Array, "..."], j: UInt32[Array, "..."]) -> t
 
 
 def exponential(word: UInt32[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]:
-    """Standard exponentials from 32 random bits each: -log u of u = (word + 1/2) / 2^32, in [1.2e-10, 22.9].
+    """Standard exponentials from 32 random bits each: -log u, with u = v or 1 - v by the top bit, v = (31 bits + 1/2) / 2^32; in [1.2e-10, 22.9].
 
-    The smaller of u and 1 - u is formed without rounding, so both ends have full relative precision. float64 takes the same bits,
-    so a float64 draw differs from the float32 one by rounding only.
+    The smaller of u and 1 - u is formed without cancellation, so both ends have full relative precision. float64 takes the same
+    bits, so a float64 draw differs from the float32 one by rounding only.
     """
     upper, v = _halves(word, 2.0**-32, dtype)
     return jnp.where(upper, -jnp.log1p(-v), -jnp.log(v))

@@ -18,7 +18,9 @@ class Samples(eqx.Module):
 
     values: Float[np.ndarray, "n beta statistic replicate"]
     keys_drawn: Float[np.ndarray, "n beta"]  # keys (or key positions) drawn in a replicate
-    error_bound: Float[np.ndarray, "n beta statistic"]  # relative bias of each mean that the engine may introduce; 0 for an exact engine
+    error_bound: Float[
+        np.ndarray, "n beta statistic"
+    ]  # relative bias of each mean that the engine may introduce; 0 for an exact engine
 
 
 class Request(eqx.Module):

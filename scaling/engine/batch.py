@@ -5,7 +5,7 @@ Numbers do not depend on any of this: a replicate's stream is a function of its 
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ _CPU_LANES = 16_384  # rows that are drawn side by side on one CPU device: their
 _ACCELERATOR_LANES = 1 << 19  # enough to fill an accelerator
 
 
+@runtime_checkable
 class Plan(Protocol):
     """What an engine prepares on the host for some n of a request: everything that does not depend on the replicate."""
 

@@ -71,7 +71,7 @@ class _Plan:
         self.positions = (i,)
         self.ranks = ranks_of(request.statistics)
         self.directions = any(s.directions for s in request.statistics)
-        self.dtype = jnp.dtype(request.dtype)
+        self.dtype = np.dtype(request.dtype)
         natural = np.exp(-law.alpha * (np.log(n) + law.log_intensity))
         with np.errstate(divide="ignore"):
             unit = np.minimum(2.0, np.maximum(natural, 1 / beta))
@@ -95,7 +95,7 @@ class _Plan:
         self.keys_drawn = k[None].astype(float)
         self.error_bound = (bound + points.error)[None]  # the map of the nearest keys is a fit, too
         self.arguments = jax.tree.map(
-            lambda x: jnp.asarray(x, self.dtype if np.asarray(x).dtype.kind == "f" else jnp.int32),
+            lambda x: np.asarray(x, self.dtype if np.asarray(x).dtype.kind == "f" else np.int32),
             (
                 Cells(
                     k=k,
@@ -107,14 +107,14 @@ class _Plan:
                     rest=rest.coefficients,
                 ),
                 points,
-                n,
+                float(n),
                 law.d,
             ),
         )
 
     def draw(self, stream: random.Stream) -> Row:
         """Rows [1, beta, replicate] of the replicates with these streams."""
-        row = _draw(stream, *self.arguments, jnp.asarray(self.ranks, jnp.int32), self.whole, self.directions)
+        row = _draw(stream, *self.arguments, np.asarray(self.ranks, np.int32), self.whole, self.directions)
         return Row(**{f: None if v is None else jnp.expand_dims(v, v.ndim - 2) for f, v in vars(row).items()})
 
 
@@ -177,7 +177,9 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
     slope, unit, _, _ = column
     dtype = tau.dtype
     x = jnp.clip(cells.scale[:, None] * log_g + cells.shift[:, None], -1, 1)
-    chebyshev = jax.lax.scan(lambda t, _: ((t[1], 2 * x * t[1] - t[0]), t[0]), (jnp.ones_like(x), x), length=cells.rest.shape[-1])[1]
+    chebyshev = jax.lax.scan(
+        lambda t, _: ((t[1], 2 * x * t[1] - t[0]), t[0]), (jnp.ones_like(x), x), length=cells.rest.shape[-1]
+    )[1]
     values = jnp.einsum("csm,mcr->scr", cells.rest, chebyshev, precision=jax.lax.Precision.HIGHEST)
     mean, factor = values[: remainder.SUMS], values[remainder.SUMS :]
     counters = jnp.arange(remainder.SUMS // 2, dtype=jnp.uint32)[:, None]
@@ -231,4 +233,3 @@ def _chi_square(stream, i, degrees, dtype):
     odd = random.normal(random.words(stream, i, jnp.uint32(_DIRECTION))[1], dtype) ** 2
     start = jnp.where(degrees % 2 == 1, odd, 0)
     return jax.lax.fori_loop(0, (degrees // 2 + 1) // 2, add, start)
-

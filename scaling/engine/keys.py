@@ -24,6 +24,7 @@ from scaling.statistic import ranks_of
 
 MOST_KEYS = 2**32  # keys of a row are counted with 32 bits
 _LANES = 16_384  # running sums (of one beta each) side by side in the elementwise pass
+_CHUNKS = (64, 512, 4096, 16_384)  # lanes of the elementwise pass: few sizes, since each is a compilation
 _CHUNK = 1 << 15  # random numbers in a chunk of vectors: the chunk stays in the cache
 _ELEMENTWISE_DEPTH = 4  # the elementwise pass keeps at most so many ordered D2Qs
 _DIRECTION = 1 << 16  # counters of direction draws
@@ -61,7 +62,7 @@ class _Plan:
     """What the device needs for a group of n that share their betas."""
 
     def __init__(self, request: Request, group: tuple[int, ...]):
-        density, query, dtype = request.context.density, request.query, jnp.dtype(request.dtype)
+        density, query, dtype = request.context.density, request.query, np.dtype(request.dtype)
         law = density.d2q(query)
         n = np.array([request.n[i] for i in group])
         beta = request.beta[group[0]]
@@ -77,33 +78,38 @@ class _Plan:
         self.keys_drawn = np.broadcast_to(n[:, None], self.unit.shape)
         self.error_bound = np.full((*self.unit.shape, len(request.statistics)), 0.0 if points is None else points.error)
         elementwise = symmetric and not directions and depth <= _ELEMENTWISE_DEPTH
-        longest = int(np.max(n))
         if elementwise:
-            chunk = 2 ** int(np.clip(np.log2(_LANES / len(beta)), 4, max(4, np.log2(longest) - 4)))
-            self.most = _LANES // (len(beta) * chunk)
+            chunk = max(
+                size for size in _CHUNKS if size == _CHUNKS[0] or 4 * size * len(beta) <= min(4 * _LANES, np.max(n) * len(beta))
+            )
+            self.most = max(1, _LANES // (len(beta) * chunk))
         else:
-            width = 1 if symmetric and not directions else density.d
-            chunk = 2 ** int(np.log2(max(_CHUNK / width, 128)))
-            chunk = min(chunk, max(128, 2 ** int(np.ceil(np.log2(longest)))))
-            self.most = _CHUNK // (width * chunk)
+            width = density.d if not symmetric or directions else 1
+            chunk = int(min(2 ** int(np.log2(max(_CHUNK / width, 128))), max(128, 2 ** int(np.ceil(np.log2(max(request.n)))))))
+            self.most = max(1, _CHUNK // (width * chunk))
         source = _Source(
-            points=None if points is None else jax.tree.map(lambda x: jnp.asarray(x, dtype if np.asarray(x).dtype.kind == "f" else None), points),
+            points=None
+            if points is None
+            else jax.tree.map(lambda x: np.asarray(x, dtype if np.asarray(x).dtype.kind == "f" else np.int32), points),
             reflects=law.reflects,
-            ratio=jnp.asarray(np.exp(points.offset) / unit if points is not None else 1 / unit, dtype),
-            farthest=jnp.asarray(2 / unit, dtype),
-            unit=jnp.asarray(unit, dtype),
-            density=density,
-            query=jnp.asarray(query, dtype),
+            ratio=np.asarray(np.exp(points.offset) / unit if points is not None else 1 / unit, dtype),
+            farthest=np.asarray(2 / unit, dtype),
+            unit=np.asarray(unit, dtype),
+            d=density.d if directions else 0,
+            density=None if symmetric else density,
+            query=None if symmetric else np.asarray(query, dtype),
             directions=directions,
         )
-        slope = jnp.asarray(np.minimum(beta * unit, 1e30), dtype)
-        self.arguments = source, slope, jnp.asarray(n[self.order].astype(np.uint32)), chunk, depth, self.ranks, elementwise
+        slope = np.asarray(np.minimum(beta * unit, 1e30), dtype)
+        self.arguments = source, slope, np.asarray(n[self.order].astype(np.uint32)), chunk, depth, self.ranks, elementwise
 
     def draw(self, stream: random.Stream) -> Row:
         """Rows [n, beta, replicate] of the replicates with these streams."""
         rows = _draw(stream, *self.arguments)
         back = np.argsort(self.order)
-        return Row(**{f: None if v is None else (v[:, back] if f in ("gaps", "masses") else v[back]) for f, v in vars(rows).items()})
+        return Row(
+            **{f: None if v is None else (v[:, back] if f in ("gaps", "masses") else v[back]) for f, v in vars(rows).items()}
+        )
 
 
 class _Source(eqx.Module):
@@ -114,35 +120,42 @@ class _Source(eqx.Module):
     ratio: Float[Array, ""]
     farthest: Float[Array, ""]  # T = 2 in units
     unit: Float[Array, ""]
-    density: AbstractDensity
-    query: Float[Array, " d"]
+    d: int = eqx.field(static=True)  # where directions are needed
+    density: AbstractDensity | None  # where keys are drawn as vectors
+    query: Float[Array, " d"] | None
     directions: bool = eqx.field(static=True)
 
-    def d2q(self, stream: random.Stream, index):
-        """D2Qs (in units) of the keys with these numbers, for a density symmetric about the query."""
-        dtype = self.unit.dtype
-        word, extra = random.words(stream, index, jnp.uint32(0))
-        upper, v = random.lower_half(word, extra, dtype)
+    def bits(self, stream: random.Stream, index):
+        """The random words of the keys with these numbers: of their D2Qs, and of their directions where needed."""
+        if self.points is None:
+            return None
+        half = self.d // 2
+        counters = jnp.uint32(_DIRECTION) + jnp.arange(half, dtype=jnp.uint32)[:, None]
+        return random.words(stream, index, jnp.uint32(0)), random.words(stream, index, counters) if self.directions else None
+
+    def marked(self, stream: random.Stream, index, bits):
+        """D2Qs (in units) and tangents [d, key] (or None) of the keys with these numbers and words."""
+        if self.points is None:
+            x = self.density.keys(stream, index, self.unit.dtype)
+            tau = sphere.d2q(self.query, x) / self.unit
+            return tau, (sphere.tangent(self.query, x) / jnp.sqrt(self.unit)).T if self.directions else None
+        tau = self._d2q(*bits[0])
+        if not self.directions:
+            return tau, None
+        first, second = bits[1]
+        second = second[: self.d - 1 - len(first)]
+        normals = jnp.concatenate([random.normal(first, tau.dtype), random.normal(second, tau.dtype)])
+        chord = jnp.sqrt(jnp.maximum(tau * (2 - self.unit * tau), 0))
+        return tau, normals * (chord * jax.lax.rsqrt(jnp.sum(normals * normals, axis=0)))
+
+    def _d2q(self, word, extra):
+        """D2Qs (in units) from 64 bits each, by inversion."""
+        upper, v = random.lower_half(word, extra, self.unit.dtype)
         lower_hazard = -jnp.log1p(-v)
         if self.reflects:
             tau = order.evaluate(self.points, jnp.int32(0), jnp.log(lower_hazard)) * self.ratio
             return jnp.where(upper, self.farthest - tau, tau)
         return order.evaluate(self.points, jnp.int32(0), jnp.log(jnp.where(upper, -jnp.log(v), lower_hazard))) * self.ratio
-
-    def marked(self, stream: random.Stream, index):
-        """D2Qs (in units) and tangents [d, key] (or None) of the keys with these numbers."""
-        if self.points is None:
-            x = self.density.keys(stream, index, self.unit.dtype)
-            tau = sphere.d2q(self.query, x) / self.unit
-            return tau, (sphere.tangent(self.query, x) / jnp.sqrt(self.unit)).T if self.directions else None
-        tau = self.d2q(stream, index)
-        if not self.directions:
-            return tau, None
-        d = self.density.d
-        pairs = random.words(stream, index, jnp.uint32(_DIRECTION) + jnp.arange(d // 2, dtype=jnp.uint32)[:, None])
-        normals = jnp.concatenate([random.normal(word, tau.dtype) for word in pairs])[: d - 1]
-        chord = jnp.sqrt(jnp.maximum(tau * (2 - self.unit * tau), 0))
-        return tau, normals * (chord * jax.lax.rsqrt(jnp.sum(normals * normals, axis=0)))
 
 
 @eqx.filter_jit
@@ -159,38 +172,43 @@ def _draw(stream, source: _Source, slope, n, chunk: int, depth: int, ranks: tupl
     )
 
 
-def _stages(state: Leading, draw, add, join, n, chunk: int, finish) -> Row:
-    """Runs a pass over the keys and reads a row at every n: `draw(index, seen)` makes the points of a chunk, `add` takes them into a state, `join` merges states.
+def _stages(source: _Source, stream, start: Leading, add, join, n, chunk: int, finish) -> Row:
+    """Runs a pass over the keys and reads a row at every n: `add` takes the points of a chunk into a state, `join` merges states.
 
-    The points of a chunk are drawn one step before they are added: XLA keeps what a loop carries, and would otherwise repeat the cheap parts of the draw in each sum.
+    A pipeline of three steps (words, points, sums), each of which works on what the one before left in the step before: XLA keeps what a loop carries, and would
+    otherwise repeat the cheap parts of a draw, the random words above all, in everything that depends on them.
     """
-    empty_state = state
+    lane = jnp.arange(chunk, dtype=jnp.uint32)
+    no_bits = jax.tree.map(jnp.zeros_like, jax.eval_shape(source.bits, stream, lane))
+    shapes = jax.eval_shape(source.marked, stream, lane, no_bits)
+    no_points = jnp.full(shapes[0].shape, jnp.inf, shapes[0].dtype), jax.tree.map(jnp.zeros_like, shapes[1])
 
     def stage(carry, stop):
         state, begin = carry
 
         def step(c, inner):
-            points, part = inner
-            index = c * chunk + jnp.arange(chunk, dtype=jnp.uint32)
-            return draw(index, (index >= begin) & (index < stop)), add(part, points)
+            bits, points, part = inner
+            before = (c - jnp.uint32(1)) * chunk + lane
+            tau, tangents = source.marked(stream, before, bits)
+            tau = jnp.where((before >= begin) & (before < stop) & (c > first), tau, jnp.inf)
+            return source.bits(stream, c * chunk + lane), (tau, tangents), add(part, points)
 
-        nothing = jnp.zeros(chunk, jnp.uint32)
-        first, last = begin // chunk, (stop + jnp.uint32(chunk - 1)) // chunk + 1
-        _, part = jax.lax.fori_loop(first, last, step, (draw(nothing, nothing > 0), empty_state))
+        first, last = begin // chunk, (stop + jnp.uint32(chunk - 1)) // chunk
+        _, _, part = jax.lax.fori_loop(first, last + 2, step, (no_bits, no_points, start))
         state = join(state, part)
         return (state, stop), finish(state)
 
-    return jax.lax.scan(stage, (state, jnp.uint32(0)), n)[1]
+    return jax.lax.scan(stage, (start, jnp.uint32(0)), n)[1]
 
 
 def _lanes_row(stream, source: _Source, slope, n, chunk: int, depth: int, ranks) -> Row:
     """One replicate by running sums in `chunk` lanes, each with its own nearest key; the lanes are merged where a row is read."""
     slopes = slope[:, None]
-    start = empty((slope.shape[0], chunk), depth, None, slope.dtype)
     return _stages(
-        start,
-        lambda index, seen: jnp.where(seen, source.d2q(stream, index), jnp.inf),
-        lambda state, tau: absorb(state, tau[None], slopes, source.unit),
+        source,
+        stream,
+        empty((slope.shape[0], chunk), depth, None, slope.dtype),
+        lambda state, points: absorb(state, points[0][None], slopes, source.unit),
         lambda a, b: merge(a, b, slopes),
         n,
         chunk,
@@ -202,15 +220,11 @@ def _chunks_row(stream, source: _Source, slope, n, chunk: int, depth: int, ranks
     """One replicate by the states of whole chunks, with outputs or deep order statistics."""
     size = None
     if source.directions:
-        size = source.density.d if source.points is None else source.density.d - 1
-
-    def draw(index, seen):
-        tau, tangents = source.marked(stream, index)
-        return jnp.where(seen, tau, jnp.inf), tangents
-
+        size = source.d if source.points is None else source.d - 1
     return _stages(
+        source,
+        stream,
         empty((slope.shape[0],), depth, size, slope.dtype),
-        draw,
         lambda state, points: merge(state, block_state(points[0], slope, source.unit, depth, points[1]), slope),
         lambda a, b: merge(a, b, slope),
         n,

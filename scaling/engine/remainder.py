@@ -62,7 +62,9 @@ def moments(
     delta = 2 * np.sin(rise / 2) * np.sin(low[:, None] + rise / 2)  # T - t without cancellation
     sine = np.sin(theta)
     with np.errstate(divide="ignore", under="ignore"):
-        log_mass = law.log_pdf(2 * np.sin(theta / 2) ** 2) - law.log_sf(t)[:, None] + np.log(sine * (high - low)[:, None] * grid_weight)
+        log_mass = (
+            law.log_pdf(2 * np.sin(theta / 2) ** 2) - law.log_sf(t)[:, None] + np.log(sine * (high - low)[:, None] * grid_weight)
+        )
         mass = np.exp(log_mass)
         w = np.exp(-beta[:, None] * delta)
         uniform = np.where(beta == 0, np.sum(mass, axis=-1), 1.0)  # so that the weights 1/n of beta = 0 are exact
@@ -141,7 +143,9 @@ def none(cells: int) -> Remainder:
 def _panels(split: int):
     """Nodes and weights on [0, 1], doubling away from 0, every panel split in `split`."""
     edges = np.concatenate([[0.0], 2.0 ** np.arange(-10, 1)])
-    edges = np.concatenate([edges[:-1, None] + np.diff(edges)[:, None] * np.arange(split) / split, [[1.0] * split]]).ravel()[: 11 * split + 1]
+    edges = np.concatenate([edges[:-1, None] + np.diff(edges)[:, None] * np.arange(split) / split, [[1.0] * split]]).ravel()[
+        : 11 * split + 1
+    ]
     x, weight = _GAUSS
     width = np.diff(edges)[:, None]
     return (edges[:-1, None] + width * (x + 1) / 2).ravel(), (width * weight / 2).ravel()
