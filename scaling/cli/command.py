@@ -4,29 +4,30 @@ What is heavy (JAX, xarray, matplotlib) is imported by the command that needs it
 dataclass here and give it a line in `COMMANDS`.
 """
 
+import abc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import tyro
 
 from scaling.cli.flags import Beta, Cell, Dimension, Exponent, Gamma, Json, Keys, Length, Statistics, flag
 
 
-class Command(Protocol):
-    """What a command is."""
+class Command(abc.ABC):
+    """What a command is: its flags are fields."""
 
     json: bool
 
-    def run(self) -> Mapping[str, Any]:
+    @abc.abstractmethod
+    def run(self) -> dict[str, Any]:
         """The answer, by JSON key. Raises `ValueError` for bad input, before anything is written."""
-        ...
 
 
 @dataclass(frozen=True)
-class Regime:
+class Regime(Command):
     """In which regime a row is: supercritical, critical, subcritical or bulk, with its window and its output."""
 
     cell: Cell
@@ -48,7 +49,7 @@ class Regime:
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Command):
     """Exact expected values of the statistics, at finite n or in the critical limit. Nothing is random."""
 
     d: Dimension
@@ -85,14 +86,14 @@ class Exact:
                 raise ValueError(f"Argument `{name}` must be left out with --limit, which takes --gamma alone.")
         if self.gamma is None:
             raise ValueError("Argument `gamma` must be given with --limit, but is missing.")
-        d, gamma = _check.dimension(values.number("d", self.d)), values.number("gamma", self.gamma)
+        d, gamma = _check.dimension(values.number("d", self.d)), values.real("gamma", self.gamma)
         log_intensity = centred_log_intensity(d, self.keys.centred_concentration(d))
         found = expected_limit(d, gamma, log_intensity=log_intensity, statistics=values.names(self.statistics))
-        return {"d": d, "gamma": float(gamma), "intensity": _exp(log_intensity), **found, "digits": found.digits}
+        return {"d": d, "gamma": gamma, "intensity": _exp(log_intensity), **found, "digits": found.digits}
 
 
 @dataclass(frozen=True)
-class CriticalBeta:
+class CriticalBeta(Command):
     """The inverse temperature at which the expected top weight has a level, exactly, beside its power law."""
 
     d: Dimension
@@ -109,16 +110,16 @@ class CriticalBeta:
         from scaling.regime import centred_log_intensity
 
         d, n = values.size(self.d, self.n)
-        level, concentration = values.number("level", self.level), self.keys.centred_concentration(d)
+        level, concentration = values.real("level", self.level), self.keys.centred_concentration(d)
         beta = critical_beta(d, n, level, concentration=concentration)
         alpha, log_intensity = 2 / (d - 1), centred_log_intensity(d, concentration)
         power_law = math.exp(alpha * (log_intensity + math.log(n)))
         found = {"beta": beta, "alpha": alpha, "intensity": _exp(log_intensity), "power_law": power_law}
-        return {**found, "d": d, "n": _whole(n), "level": float(level)}
+        return {**found, "d": d, "n": _whole(n), "level": level}
 
 
 @dataclass(frozen=True)
-class Simulate:
+class Simulate(Command):
     """Monte Carlo means of the statistics of one row, with their standard errors."""
 
     cell: Cell
@@ -132,10 +133,13 @@ class Simulate:
     json: Json = False
 
     def run(self) -> dict[str, Any]:
+        from scaling import _check
         from scaling.cli import values
 
         d, n, beta = self.cell.resolve()
-        wanted = {name: values.number(name, getattr(self, name)) for name in ("replicates", "seed", "tolerance")}
+        replicates = _check.whole("replicates", values.number("replicates", self.replicates), 1)
+        seed = _check.whole("seed", values.number("seed", self.seed), 0)
+        tolerance = _check.finite_above("tolerance", values.number("tolerance", self.tolerance), 0.0)
         density, query = self.keys.law(d)
         start = time.monotonic()
         with _device(self.dtype) as device:
@@ -145,12 +149,14 @@ class Simulate:
                 density,
                 n=n,
                 beta=beta,
+                replicates=replicates,
+                seed=seed,
+                tolerance=tolerance,
                 query=query,
                 engine=self.engine,
                 statistics=values.names(self.statistics),
                 dtype=self.dtype,
                 progress=True,
-                **wanted,
             )
             seconds, where = time.monotonic() - start, device()
         return {
@@ -170,7 +176,7 @@ class Simulate:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Command):
     """Computes what a store lacks of the sweep in a TOML file. After an interruption run it again: nothing is done twice."""
 
     file: Annotated[tyro.conf.Positional[str], flag("FILE", "Sweep file (TOML).")] = field(metadata={"positional": True})
@@ -196,7 +202,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Command):
     """Draws a figure from its sweep stores; what they lack is simulated first."""
 
     name: Annotated[tyro.conf.Positional[str], flag("NAME", "Name of the figure, such as ordered-weights.")] = field(

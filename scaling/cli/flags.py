@@ -97,7 +97,7 @@ class Keys:
         from scaling import density
 
         if self.density == "vmf":
-            concentration = values.number("concentration", self.concentration)
+            concentration = values.at_least("concentration", self.concentration, 0.0)
             return density.VonMisesFisher(mean=values.vector("mean", self.mean, d), concentration=concentration), query
         if self.density == "quadratic":
             return density.Quadratic(matrix=values.matrix(self.matrix, d)), query

@@ -23,6 +23,11 @@ def at_least(argument: str, text: str | None, low: float) -> float:
     return _check.finite_at_least(argument, number(argument, text), low)
 
 
+def real(argument: str, text: str | None) -> float:
+    """The number that a flag was given, as a float."""
+    return float(number(argument, text))
+
+
 def size(d: str, n: str) -> tuple[int, float]:
     """Dimension and context length."""
     return _check.dimension(number("d", d)), _check.context_length(number("n", n))
