@@ -1,0 +1,64 @@
+"""What all figures share: type sizes, colours that stay apart in grey, and the files that a figure leaves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+
+if TYPE_CHECKING:
+    import xarray
+
+WIDTH = 7.2  # inches: two columns of a paper
+DPI = 200
+# Luminance falls from the first to the last, so that a grey print keeps them apart; line styles differ as well.
+LIGHT, MIDDLE, DARK = "#a6c8e0", "#d95f02", "#08306b"
+HEAT = "viridis"  # luminance rises with the value
+_PARAMETERS = {
+    "font.size": 8.5,
+    "axes.labelsize": 9,
+    "axes.titlesize": 9,
+    "legend.fontsize": 7.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "mathtext.fontset": "stix",
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.4,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # text stays text
+    "savefig.dpi": DPI,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The settings of matplotlib that figures are drawn with; those of the caller are back afterwards."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_PARAMETERS)
+        yield
+
+
+def halo(width: float = 2.6, color: str = "white") -> list[Any]:
+    """Path effects that set a line off from a coloured ground."""
+    return [Stroke(linewidth=width, foreground=color), Normal()]
+
+
+def letter(axes: Axes, text: str) -> None:
+    """Puts a panel letter above the upper left corner."""
+    axes.set_title(text, loc="left", fontweight="bold")
+
+
+def save(figure: Figure, data: "xarray.Dataset", caption: str, out: Path, name: str) -> list[Path]:
+    """Writes NAME.png, .pdf, .nc and .txt to the directory `out` and returns their paths. The same input gives the same bytes."""
+    png, pdf, nc, txt = (out / f"{name}.{suffix}" for suffix in ("png", "pdf", "nc", "txt"))
+    figure.savefig(png, metadata={"Software": None})
+    figure.savefig(pdf, metadata={"CreationDate": None, "Title": name})
+    # Bytes first: SciPy's writer would leave half a file open where the disk says no.
+    nc.write_bytes(bytes(data.to_netcdf(engine="scipy")))
+    txt.write_text(f"{caption}\n", encoding="utf-8")
+    return [png, pdf, nc, txt]
