@@ -252,7 +252,8 @@ def _device(dtype: str) -> Iterator[Any]:
     import jax
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = jax.config.jax_num_cpu_devices > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    by_config = jax.config.jax_num_cpu_devices > 0  # pyright: ignore[reportAttributeAccessIssue]
+    chosen = by_config or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen:
         with contextlib.suppress(RuntimeError):  # a backend is running
             jax.config.update("jax_num_cpu_devices", cores)

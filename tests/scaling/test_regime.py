@@ -107,7 +107,7 @@ def test_density_seen_from_elsewhere_uses_the_local_intensity():
     intensity = 2 * math.pi * math.exp(0.48) / 12.990265449544761  # C = 2 pi rho(q) for d = 3
     assert found.log_intensity == pytest.approx(math.log(intensity), abs=1e-8)
     assert found.regime == "critical"
-    assert "local intensity" in found.note
+    assert "local intensity" in str(found.note)
     # The limit at c = C / gamma: for uniform keys it is that of C = 1/2, so gamma scales with C.
     assert found.top_weight == pytest.approx(top_weight(3, 1e12, 1e12 / (2 * intensity)), rel=1e-5)
 
@@ -117,7 +117,7 @@ def test_local_intensity_is_not_used_beyond_its_reach():
     found = regime(3, 1e6, 1.0, density=far, query=[0.0, 1.0, 0.0])
     assert found.regime == "bulk"
     assert math.isnan(found.top_weight)
-    assert "not known" in found.note
+    assert "not known" in str(found.note)
 
 
 def test_power_law_of_any_law_agrees_with_that_of_uniform_keys():
