@@ -23,14 +23,14 @@ def require(condition: Any, argument: str, must: str, value: Any) -> None:
         reject(argument, must, value)
 
 
-def finite_at_least(argument: str, value: Any, low: float) -> float:
+def finite_at_least(argument: str, value: Any, low: float | int) -> float:
     """Returns `value` as a float, or raises if it is not a finite number >= `low`."""
     number = _number(argument, value, f"be a finite number >= {low:g}")
     require(math.isfinite(number) and number >= low, argument, f"be finite and >= {low:g}", value)
     return number
 
 
-def finite_above(argument: str, value: Any, low: float) -> float:
+def finite_above(argument: str, value: Any, low: float | int) -> float:
     """Returns `value` as a float, or raises if it is not a finite number > `low`."""
     number = _number(argument, value, f"be a finite number > {low:g}")
     require(math.isfinite(number) and number > low, argument, f"be finite and > {low:g}", value)

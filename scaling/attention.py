@@ -14,23 +14,28 @@ import numpy as np
 from jaxtyping import Array, Float
 
 
+# Rows live on the device while they are drawn, on the host (float64) when statistics are made of them.
+Sum = Float[Array, "*row"] | Float[np.ndarray, "*row"]
+Ranked = Float[Array, "rank *row"] | Float[np.ndarray, "rank *row"]
+
+
 class Row(eqx.Module):
     """The sums of attention rows, relative to the largest weight; merging two rows gives the row over both sets of keys.
 
     Leading axes are free (replicates, betas, cells). `gaps` and `masses` have one more axis in front, the requested ranks.
     """
 
-    nearest: Float[Array, "*row"]  # tau_(1)
-    rest: Float[Array, "*row"]  # sum over i >= 2 of w_i; the total is 1 + rest
-    square: Float[Array, "*row"]  # sum of w_i^2, the first one included, as in all that follow
-    cube: Float[Array, "*row"]
-    fourth: Float[Array, "*row"]
-    energy: Float[Array, "*row"]  # sum of w_i delta_i
-    d2q: Float[Array, "*row"]  # sum of w_i tau_i
-    spread: Float[Array, "*row"]  # sum of w_i^2 (2 tau_i - unit tau_i^2), that is w_i^2 |P_q x_i|^2 / unit
-    gaps: Float[Array, "rank *row"]  # delta_(k) at the requested ranks
-    masses: Float[Array, "rank *row"]  # sum over i <= k of w_(i) at the requested ranks
-    tangent: Float[Array, "*row"] | None = None  # |sum of w_i P_q x_i|^2 / unit, where directions were asked for
+    nearest: Sum  # tau_(1)
+    rest: Sum  # sum over i >= 2 of w_i; the total is 1 + rest
+    square: Sum  # sum of w_i^2, the first one included, as in all that follow
+    cube: Sum
+    fourth: Sum
+    energy: Sum  # sum of w_i delta_i
+    d2q: Sum  # sum of w_i tau_i
+    spread: Sum  # sum of w_i^2 (2 tau_i - unit tau_i^2), that is w_i^2 |P_q x_i|^2 / unit
+    gaps: Ranked  # delta_(k) at the requested ranks
+    masses: Ranked  # sum over i <= k of w_(i) at the requested ranks
+    tangent: Sum | None = None  # |sum of w_i P_q x_i|^2 / unit, where directions were asked for
 
 
 class Leading(eqx.Module):
@@ -134,7 +139,9 @@ def merge(a: Leading, b: Leading, slope: Float[Array, "*row"]) -> Leading:
     total = jnp.where(some, 1 + second.rest, 0)
     ordered = jnp.concatenate([a.ordered, b.ordered])
     return Leading(
-        ordered=jnp.sort(ordered, axis=0)[: a.ordered.shape[0]] if ordered.shape[0] > 2 else jnp.min(ordered, axis=0, keepdims=True),
+        ordered=jnp.sort(ordered, axis=0)[: a.ordered.shape[0]]
+        if ordered.shape[0] > 2
+        else jnp.min(ordered, axis=0, keepdims=True),
         rest=first.rest + factor * total,
         square=first.square + square * second.square,
         cube=first.cube + square * factor * second.cube,

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scaling._check import known, reject, require
 from scaling.attention import Row
 
-Samples = Float[np.ndarray, "*row"]
+Samples = Float[np.ndarray, "..."]  # rows [*row]; beta and unit broadcast against them
 _PLAIN: dict[str, "Statistic"] = {}
 _RANKED: dict[str, Callable[[int], "Statistic"]] = {}
 
@@ -56,7 +56,9 @@ def ranks_of(statistics: Sequence[Statistic]) -> tuple[int, ...]:
     return tuple(sorted({k for s in statistics for k in s.ranks}))
 
 
-def evaluate(statistics: Sequence[Statistic], row: Row, ranks: tuple[int, ...], beta: Samples, unit: Samples) -> Float[np.ndarray, "statistic *row"]:
+def evaluate(
+    statistics: Sequence[Statistic], row: Row, ranks: tuple[int, ...], beta: Samples, unit: Samples
+) -> Float[np.ndarray, "statistic ..."]:
     """All statistics of rows whose `gaps` and `masses` belong to `ranks` (every rank a statistic needs must be among them)."""
     values = []
     for s in statistics:

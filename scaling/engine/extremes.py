@@ -25,16 +25,19 @@ _DIRECTION = 1 << 16  # counters of direction draws start here, those of the k n
 _REST = 0xFFFFFFFF  # address of what is drawn once a row, beyond the orders
 
 
+Reals = Float[Array, " cell"] | Float[np.ndarray, " cell"]
+
+
 class Cells(eqx.Module):
     """Constants of the cells of one n, all of one dtype on the device; [cell] unless said otherwise."""
 
-    k: Int[Array, " cell"]
-    slope: Float[Array, " cell"]  # beta * unit
-    unit: Float[Array, " cell"]
-    ratio: Float[Array, " cell"]  # natural scale of the order map / unit
-    scale: Float[Array, " cell"]
-    shift: Float[Array, " cell"]
-    rest: Float[Array, "cell sum degree"]
+    k: Int[Array, " cell"] | Int[np.ndarray, " cell"]
+    slope: Reals  # beta * unit
+    unit: Reals
+    ratio: Reals  # natural scale of the order map / unit
+    scale: Reals
+    shift: Reals
+    rest: Float[Array, "cell sum degree"] | Float[np.ndarray, "cell sum degree"]
 
 
 class Extremes(AbstractEngine):

@@ -112,17 +112,20 @@ class _Plan:
         )
 
 
+Scalar = Float[Array, ""] | Float[np.ndarray, ""]
+
+
 class _Source(eqx.Module):
     """Draws the marked points of a density at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are needed."""
 
     points: order.OrderMap | None  # None where the density is not symmetric about the query
     reflects: bool = eqx.field(static=True)
-    ratio: Float[Array, ""]
-    farthest: Float[Array, ""]  # T = 2 in units
-    unit: Float[Array, ""]
+    ratio: Scalar
+    farthest: Scalar  # T = 2 in units
+    unit: Scalar
     d: int = eqx.field(static=True)  # where directions are needed
     density: AbstractDensity | None  # where keys are drawn as vectors
-    query: Float[Array, " d"] | None
+    query: Float[Array, " d"] | Float[np.ndarray, " d"] | None
     directions: bool = eqx.field(static=True)
 
     def bits(self, stream: random.Stream, index):

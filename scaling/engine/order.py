@@ -24,17 +24,21 @@ _POWERS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 _TAIL = 1e-11  # probability that a point falls outside the range that its series was made for; it is then moved to the range
 
 
+# On the host a float, on the device an array: a map travels from one to the other.
+Real = float | Float[Array, ""] | Float[np.ndarray, ""]
+
+
 class OrderMap(eqx.Module):
     """log T_(i) = alpha log g_i + offset + sum_m coefficients[s, m] cos(m arccos x), x = scale[s] g_i^power[s] + shift[s], s the segment of i."""
 
-    alpha: float
-    offset: float
-    start: Int[np.ndarray, " segment"]  # the first order (from 0) of every segment
-    power: Float[np.ndarray, " segment"]
-    scale: Float[np.ndarray, " segment"]
-    shift: Float[np.ndarray, " segment"]
-    coefficients: Float[np.ndarray, "segment degree"]
-    error: float  # largest error of log T at the nodes between those of the fit
+    alpha: Real
+    offset: Real
+    start: Int[Array, " segment"] | Int[np.ndarray, " segment"]  # the first order (from 0) of every segment
+    power: Float[Array, " segment"] | Float[np.ndarray, " segment"]
+    scale: Float[Array, " segment"] | Float[np.ndarray, " segment"]
+    shift: Float[Array, " segment"] | Float[np.ndarray, " segment"]
+    coefficients: Float[Array, "segment degree"] | Float[np.ndarray, "segment degree"]
+    error: Real  # largest error of log T at the nodes between those of the fit
 
 
 def order_map(law: AbstractD2Q, n: float, k: int) -> OrderMap:
