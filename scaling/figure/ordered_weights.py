@@ -184,14 +184,15 @@ def caption(data: xarray.Dataset, stores: Mapping[str, xarray.Dataset]) -> str:
         f"{100 * b.exact:+.1f}% ({100 * b.simulated:+.1f} ± {100 * b.error:.1f}%) at x = {b.x:.2f}" for b in biases(data)
     )
     text = f"""
-    Ordered attention weights of uniform keys on S^{D - 1} (d = {D}, alpha = 2/(d-1) = {ALPHA:g}). All are dimensionless.
+    Ordered attention weights of uniform keys on S^{D - 1} (d = {D}, alpha = 2/(d-1) = {ALPHA:g}). All quantities are
+    dimensionless.
 
     (a) Largest weight A_(1), mean of {left["replicates"]} replicates on a logarithmic grid of {data.sizes["n"]} x
     {data.sizes["beta"]} cells (n, beta); seed {left["seed"]}, engine {engines["left"]}. Standard error of a mean at most
     {float(data.top_weight_se.max()):.3f}. Dashed: the critical line beta = n^alpha, constant 1 (Theorems 3.1 to 3.3; with the
     intensity C = {intensity:.3g} of uniform keys, (C n)^alpha = {power_law(D, 1):.3f} n^alpha). Solid: mean A_(1) = 1/2,
     interpolated between cells, with a band where 1/2 is within 2 standard errors of the mean. Circles: the exact beta at which
-    E A_(1) = 1/2, {half:.2f} n^alpha at n = {top:.0e}. The cells share their random numbers, so their errors are those of one
+    E A_(1) = 1/2, {half:.2f} n^alpha at n = {top:.0f}. The cells share their random numbers, so their errors are those of one
     draw, which shifts the solid line as a whole: over these n it lies {shift} from the exact beta, and its band from {low_shift}
     to {high_shift}.
 

@@ -18,7 +18,7 @@ DPI = 200
 # Luminance falls from the first to the last, so that a grey print keeps them apart; line styles differ as well.
 LIGHT, MIDDLE, DARK = "#a6c8e0", "#d95f02", "#08306b"
 HEAT = "viridis"  # luminance rises with the value
-_PARAMETERS = {
+_PARAMETERS: dict[Any, Any] = {
     "font.size": 8.5,
     "axes.labelsize": 9,
     "axes.titlesize": 9,

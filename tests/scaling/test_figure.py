@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -104,11 +105,11 @@ def test_exact_ratios_against_the_law_of_two_order_statistics():
     ranks = np.array([3, 60, 133, 640])
     exact = module.exact_ratios(np.array([2, *ranks, 666]))[1:-1]
     for k, value in zip(ranks, exact, strict=True):
-        law = stats.beta(k, 1001 - k)
+        law: Any = stats.beta(k, 1001 - k)
         low, high = law.ppf(1e-9), law.isf(1e-9)
         u = low + (high - low) * (1 + nodes) / 2
         w = (1 + nodes) / 2  # U_(1) = u w^2, in which T is smooth at 0
-        first = 2 * w * stats.beta(1, k - 1).pdf(w**2) * weights / 2
+        first = 2 * w * stats.beta.pdf(w**2, 1, k - 1) * weights / 2
         inner = np.exp(points(u[:, None] * w**2) - points(u)[:, None]) @ first
         assert value == pytest.approx(np.sum(law.pdf(u) * inner * weights) * (high - low) / 2, rel=1e-4)
     name = "ordered_ratio(133)"
