@@ -69,6 +69,7 @@ def vector(argument: str, text: str | None, d: int) -> Any:
 
 
 def matrix(text: str | None, d: int) -> list[list[float]]:
+    """A d x d matrix: rows separated by semicolons, or all numbers row by row."""
     rows = [_numbers("matrix", row) for row in (text or "").strip().strip(";").split(";")]
     if len(rows) == 1 and len(rows[0]) == d * d:
         rows = [rows[0][i : i + d] for i in range(0, d * d, d)]

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,17 +77,18 @@ def refused(capsys, line: str | list[str]) -> str:
     return err
 
 
-def run(line: str | list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess:
-    """`python -m scaling` in a fresh process."""
+def python(arguments: list[str], cwd: Path, stdout=subprocess.PIPE, **env: str) -> subprocess.CompletedProcess:
+    """A fresh interpreter."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path, **env}
     return subprocess.run(
-        [sys.executable, "-m", "scaling", *words(line)],
-        env={**os.environ, "PYTHONPATH": path, **env},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [sys.executable, *arguments], env=env, cwd=cwd, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=300
     )
+
+
+def run(line: str, cwd: Path, **options) -> subprocess.CompletedProcess:
+    """`python -m scaling` in a fresh process."""
+    return python(["-m", "scaling", *line.split()], cwd, **options)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_simulate(capsys, here):
     assert {"seconds", "device", "devices"} <= set(found)
     assert (found["n"], found["d"], found["beta"], found["replicates"], found["seed"]) == (100, 3, 40.0, 16, 3)
     assert list(found["statistics"]) == ["top_weight", "top_mass(2)"] == list(found["error_bound"])
-    truth = simulate(Uniform(3), n=100, beta=40.0, replicates=16, seed=3, statistics=["top_weight", "top_mass(2)"])
+    truth = simulate(Uniform(3), n=100.0, beta=40.0, replicates=16, seed=3, statistics=["top_weight", "top_mass(2)"])
     for name, estimate in truth.statistics.items():
         assert found["statistics"][name] == {"mean": estimate.mean, "se": estimate.se, "skew": estimate.skew}
     one = answer(capsys, "simulate --d 3 --n 100 --beta 40 --replicates 1 --seed 3 --statistics top_weight")
@@ -421,15 +421,7 @@ def test_help_imports_nothing_heavy(tmp_path, line):
         "heavy = {'jax', 'matplotlib', 'xarray', 'zarr', 'scipy', 'numpy'} & sys.modules.keys(); "
         "sys.exit(str(heavy or '') or code)"
     )
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    result = subprocess.run(
-        [sys.executable, "-c", code, *line.split()],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    result = python(["-c", code, *line.split()], tmp_path)
     assert result.returncode == 0, result.stderr
     assert "usage: scaling" in result.stdout and result.stderr == ""
 
@@ -462,18 +454,9 @@ def test_process_and_devices(tmp_path):
 
 
 def test_a_closed_pipe_is_quiet(tmp_path):
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     reading, writing = os.pipe()
     os.close(reading)
-    result = subprocess.run(
-        [sys.executable, "-m", "scaling", *f"regime {CELL}".split()],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-    )
+    result = run(f"regime {CELL}", tmp_path, stdout=writing)
     os.close(writing)
     assert (result.returncode, result.stderr) == (1, "")
 
@@ -484,19 +467,11 @@ def test_bad_input_in_a_process(tmp_path):
     assert result.stderr == "error: Argument `d` must be an integer >= 2, but was 1.\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGINT") or os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_control_c(tmp_path):
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     code = (
         "import os, signal, sys, scaling.exact; from scaling.cli import main; "
         "scaling.exact.expected = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT); sys.exit(main(sys.argv[1:]))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, *f"exact {CELL}".split()],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    result = python(["-c", code, *f"exact {CELL}".split()], tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
