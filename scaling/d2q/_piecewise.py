@@ -17,7 +17,7 @@ _INTEGRAL = chebyshev.chebint(np.eye(SIZE), lbnd=-1)
 class Piecewise(eqx.Module):
     """A function on [edges[0], edges[-1]] as one polynomial a panel."""
 
-    edges: Float[np.ndarray, "panel+1"]
+    edges: Float[np.ndarray, " edge"]
     coefficients: Float[np.ndarray, "panel order"]
 
     def __call__(self, x):
@@ -70,7 +70,7 @@ def antiderivative(values, width):
     return values @ TO_COEFFICIENTS.T @ _INTEGRAL.T * (width / 2)[:, None]
 
 
-def fit(function, edges: Float[np.ndarray, "panel+1"], narrowest: float = 1e-4) -> Piecewise:
+def fit(function, edges: Float[np.ndarray, " edge"], narrowest: float = 1e-4) -> Piecewise:
     """Represents `function`, a logarithm of something that matters most where it is largest, by halving panels until it is
     resolved.
 

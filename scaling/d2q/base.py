@@ -1,6 +1,7 @@
 """The law of one key's distance to the query (D2Q), T = 1 - <q, x> in [0, 2], in float64 on the host."""
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,6 +58,30 @@ class AbstractD2Q(eqx.Module):
     @abc.abstractmethod
     def upper_quantile(self, log_q: Values) -> Reals:
         """The t with log P(T > t) = log_q, accurate relative to t. Raises `ValueError` unless log_q is in [-inf, 0]."""
+
+    @abc.abstractmethod
+    def logit_quantile(self, log_p: Values) -> Reals:
+        """s = log(t / (2-t)) at `quantile(log_p)`: it keeps the relative precision of 2 - t too."""
+
+    @abc.abstractmethod
+    def logit_upper_quantile(self, log_q: Values) -> Reals:
+        """s = log(t / (2-t)) at `upper_quantile(log_q)`."""
+
+    @abc.abstractmethod
+    def at_logit(self, s: Values) -> tuple[Reals, Reals, Reals]:
+        """At s = log(t / (2-t)): log P(T <= t), log P(T > t), and the log density of s."""
+
+
+def logit(t: Values) -> Reals:
+    """s = log(t / (2-t))."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(t) - np.log(2 - np.asarray(t)))
+
+
+def log_product(s: Values) -> Reals:
+    """log(t (2-t)) at s = log(t / (2-t))."""
+    size = np.abs(s)
+    return np.asarray(2 * math.log(2) - size - 2 * np.log1p(np.exp(-size)))
 
 
 def log1mexp(x: Reals | float) -> Reals:

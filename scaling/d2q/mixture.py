@@ -29,16 +29,34 @@ class MixtureD2Q(AbstractD2Q):
         return self._sum([c.log_pdf(t) for c in self.components])
 
     def log_cdf(self, t: Values) -> Reals:
-        return np.asarray(np.minimum(self._sum([c.log_cdf(t) for c in self.components]), 0))
+        return self._probabilities([(c.log_cdf(t), c.log_sf(t)) for c in self.components])[0]
 
     def log_sf(self, t: Values) -> Reals:
-        return np.asarray(np.minimum(self._sum([c.log_sf(t) for c in self.components]), 0))
+        return self._probabilities([(c.log_cdf(t), c.log_sf(t)) for c in self.components])[1]
 
     def quantile(self, log_p: Values) -> Reals:
-        return self._solve(log_probability("log_p", log_p), lower=True)
+        return np.asarray(2 * special.expit(self.logit_quantile(log_p)))
 
     def upper_quantile(self, log_q: Values) -> Reals:
-        return self._solve(log_probability("log_q", log_q), lower=False)
+        return np.asarray(2 * special.expit(self.logit_upper_quantile(log_q)))
+
+    def logit_quantile(self, log_p: Values) -> Reals:
+        log_p = log_probability("log_p", log_p)
+        return self._solve(log_p, log1mexp(log_p), [c.logit_quantile(log_p) for c in self.components])
+
+    def logit_upper_quantile(self, log_q: Values) -> Reals:
+        log_q = log_probability("log_q", log_q)
+        return self._solve(log1mexp(log_q), log_q, [c.logit_upper_quantile(log_q) for c in self.components])
+
+    def at_logit(self, s: Values) -> tuple[Reals, Reals, Reals]:
+        parts = [c.at_logit(s) for c in self.components]
+        return *self._probabilities([part[:2] for part in parts]), self._sum([part[2] for part in parts])
+
+    def _probabilities(self, parts: list[tuple[Reals, Reals]]) -> tuple[Reals, Reals]:
+        """Of the two, the smaller probability is summed; a sum near 1 would lose the relative precision of its logarithm."""
+        p = np.asarray(np.minimum(self._sum([part[0] for part in parts]), 0))
+        q = np.asarray(np.minimum(self._sum([part[1] for part in parts]), 0))
+        return np.where(p <= q, p, log1mexp(q)), np.where(p <= q, log1mexp(p), q)
 
     def _sum(self, parts: list[Reals]) -> Reals:
         logs = np.stack(parts)
@@ -48,35 +66,26 @@ class MixtureD2Q(AbstractD2Q):
             total = finite + np.log(sum(w * np.exp(x - finite) for w, x in zip(self.weights, logs, strict=True)))
         return np.where(highest == np.inf, np.inf, total)
 
-    def _solve(self, target: Reals, lower: bool) -> Reals:
-        bounds = np.stack([c.quantile(target) if lower else c.upper_quantile(target) for c in self.components])
-        low, high = np.min(bounds, axis=0), np.max(bounds, axis=0)
-        inside = (low > 0) & (high < 2) & (low < high)
-        s_low, s_high = (_logit(np.where(inside, x, y)) for x, y in ((low, 0.5), (high, 1.5)))
-        s = (s_low + s_high) / 2
-        wanted = np.where(inside, target, -1.0)
-        sign = 1 if lower else -1
-        # Newton needs the smaller tail, whose logarithm is steep; the larger one is flat near its end.
-        other = log1mexp(wanted)
-        small = wanted <= other
-        goal, sign = np.where(small, wanted, other), np.where(small, sign, -sign)
-        up = sign > 0
+    def _solve(self, log_p: Reals, log_q: Reals, ends: list[Reals]) -> Reals:
+        """The s where the law has these log probabilities (of one event and its complement), between the components' own."""
+        low, high = np.min(np.stack(ends), axis=0), np.max(np.stack(ends), axis=0)
+        open_ = np.isfinite(low) & np.isfinite(high) & (low < high)
+        left, right = np.where(open_, low, -1.0), np.where(open_, high, 1.0)
+        # Newton takes the smaller tail, whose logarithm is steep; the other is flat near its end.
+        lower = log_p <= log_q
+        goal, sign = np.where(lower, log_p, log_q), np.where(lower, 1, -1)
+        s = (left + right) / 2
         for _ in range(200):
-            t = 2 * special.expit(s)
-            value = np.where(up, self.log_cdf(t), self.log_sf(t))
-            excess = sign * (value - goal)
-            s_high, s_low = np.where(excess > 0, s, s_high), np.where(excess <= 0, s, s_low)
-            log_slope = self.log_pdf(t) + np.log(t) + np.log1p(-t / 2) - value
-            with np.errstate(over="ignore", invalid="ignore"):
-                proposal = s - excess * np.exp(-log_slope)
-            good = (proposal >= s_low) & (proposal <= s_high)
-            after = np.where(good, proposal, (s_low + s_high) / 2)
-            change = np.abs(after - s)
+            p, q, log_density = self.at_logit(s)
+            value = np.where(lower, p, q)
+            with np.errstate(invalid="ignore", over="ignore"):
+                excess = np.where(open_, sign * (value - goal), 0.0)
+                step = excess * np.exp(value - log_density)
+            left, right = np.where(excess > 0, left, s), np.where(excess > 0, s, right)
+            after = s - step
+            after = np.where((after >= left) & (after <= right), after, (left + right) / 2)
+            close = np.abs(after - s) <= 1e-9 * np.maximum(1, np.abs(s))  # the error left is of the order of its square
             s = after
-            if np.all(change <= 4e-15 * np.maximum(1, np.abs(s))):
+            if np.all(close | ~open_ | (right - left <= 1e-15 * np.abs(s))):
                 break
-        return np.where(inside, 2 * special.expit(s), low)
-
-
-def _logit(t):
-    return np.log(t) - np.log1p(-t / 2) - np.log(2)
+        return np.where(open_, s, np.where(np.isfinite(low), low, high))

@@ -11,7 +11,7 @@ from scipy import special
 from scaling._check import dimension
 from scaling.d2q._cumulative import log_cumulative, middle
 from scaling.d2q._piecewise import Piecewise, clenshaw, fit
-from scaling.d2q.base import AbstractD2Q, Reals, Values, distance, log1mexp, log_probability
+from scaling.d2q.base import AbstractD2Q, Reals, Values, distance, log1mexp, log_probability, log_product, logit
 
 _REACH = 50.0  # |s| from where the law is its power law in double precision
 
@@ -43,7 +43,7 @@ class NumericD2Q(AbstractD2Q):
         a = (self.d - 1) / 2
 
         def log_density(s):
-            return a * _log_product(s) - math.log(2) + log_directions(s)
+            return a * log_product(s) - math.log(2) + log_directions(s)
 
         phi = fit(log_density, np.linspace(-_REACH, _REACH, 51))
         centre = 0.0 if reflects else middle(phi)
@@ -62,9 +62,9 @@ class NumericD2Q(AbstractD2Q):
     def log_pdf(self, t: Values) -> Reals:
         t = distance(t)
         a = (self.d - 1) / 2
-        s = _logit(np.clip(t, 0, 2))
+        s = logit(np.clip(t, 0, 2))
         inner = np.clip(s, -_REACH, _REACH)
-        jacobian = _log_product(inner) - math.log(2)
+        jacobian = log_product(inner) - math.log(2)
         # Beyond the reach only the power of the distance to the end changes.
         with np.errstate(invalid="ignore"):
             beyond = special.xlogy(a - 1, np.exp(np.abs(inner) - np.abs(s)))
@@ -73,10 +73,10 @@ class NumericD2Q(AbstractD2Q):
         return np.where((t >= 0) & (t <= 2), value, -np.inf)
 
     def log_cdf(self, t: Values) -> Reals:
-        return self._log_probabilities(t)[0]
+        return self._log_probabilities(logit(np.clip(distance(t), 0, 2)))[0]
 
     def log_sf(self, t: Values) -> Reals:
-        return self._log_probabilities(t)[1]
+        return self._log_probabilities(logit(np.clip(distance(t), 0, 2)))[1]
 
     def quantile(self, log_p: Values) -> Reals:
         return np.asarray(2 * special.expit(self.logit_quantile(log_p)))
@@ -85,17 +85,20 @@ class NumericD2Q(AbstractD2Q):
         return np.asarray(2 * special.expit(self.logit_upper_quantile(log_q)))
 
     def logit_quantile(self, log_p: Values) -> Reals:
-        """s = log(t / (2-t)) at `quantile(log_p)`: it keeps the relative precision of 2 - t too."""
         log_p = log_probability("log_p", log_p)
         return self._solve(log_p, log1mexp(log_p))
 
     def logit_upper_quantile(self, log_q: Values) -> Reals:
-        """s = log(t / (2-t)) at `upper_quantile(log_q)`."""
         log_q = log_probability("log_q", log_q)
         return self._solve(log1mexp(log_q), log_q)
 
-    def _log_probabilities(self, t: Values) -> tuple[Reals, Reals]:
-        s = _logit(np.clip(distance(t), 0, 2))
+    def at_logit(self, s: Values) -> tuple[Reals, Reals, Reals]:
+        s = np.asarray(s, dtype=np.float64)
+        inner = np.clip(s, -_REACH, _REACH)
+        log_density = np.asarray(self._phi(inner) - (self.d - 1) / 2 * np.abs(s - inner))
+        return *self._log_probabilities(s), log_density
+
+    def _log_probabilities(self, s: Reals) -> tuple[Reals, Reals]:
         low = s <= self._centre
         part = np.where(low, self._lower(np.minimum(s, self._centre)), self._upper(np.minimum(-s, -self._centre)))
         other = log1mexp(np.minimum(part, 0))
@@ -111,8 +114,8 @@ class _Half(eqx.Module):
 
     table: Piecewise
     slopes: Float[np.ndarray, "panel order"]
-    nodes: Float[np.ndarray, "node"]
-    values: Float[np.ndarray, "node"]
+    nodes: Float[np.ndarray, " node"]
+    values: Float[np.ndarray, " node"]
     power: float
     log_intensity: float
 
@@ -150,17 +153,6 @@ class _Half(eqx.Module):
             if np.all(np.abs(step) < 1e-8):  # the error left is of the order of its square
                 break
         return np.where(target < self.values[0], beyond, s)
-
-
-def _logit(t):
-    """s = log(t / (2 - t))."""
-    with np.errstate(divide="ignore"):
-        return np.log(t) - np.log(2 - t)
-
-
-def _log_product(s):
-    """log(t (2 - t)) at s."""
-    return math.log(4) - np.abs(s) - 2 * np.log1p(np.exp(-np.abs(s)))
 
 
 def _shifted(coefficients, total: float):

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import special
 
 from scaling._check import dimension
-from scaling.d2q.base import AbstractD2Q, Reals, Values, distance, log1mexp, log_probability
+from scaling.d2q.base import AbstractD2Q, Reals, Values, distance, log1mexp, log_probability, log_product, logit
 
 _LOG_HALF = math.log(0.5)
 _DEEP = 1e-200  # where the regularised incomplete beta function comes near the end of its range
@@ -60,6 +60,22 @@ class UniformD2Q(AbstractD2Q):
         lower = log_q > _LOG_HALF
         t = self._lower_quantile(np.where(lower, log1mexp(log_q), log_q))
         return np.where(lower, t, 2 - t)
+
+    def logit_quantile(self, log_p: Values) -> Reals:
+        log_p = log_probability("log_p", log_p)
+        upper = log_p > _LOG_HALF
+        s = logit(self._lower_quantile(np.where(upper, log1mexp(log_p), log_p)))
+        return np.where(upper, -s, s)
+
+    def logit_upper_quantile(self, log_q: Values) -> Reals:
+        return -self.logit_quantile(log_probability("log_q", log_q))
+
+    def at_logit(self, s: Values) -> tuple[Reals, Reals, Reals]:
+        a, s = (self.d - 1) / 2, np.asarray(s, dtype=np.float64)
+        low = self._lower(np.asarray(2 * special.expit(-np.abs(s))))
+        high = log1mexp(low)
+        log_density = self.log_intensity + math.log(a) + a * (log_product(s) - math.log(2))
+        return np.where(s <= 0, low, high), np.where(s <= 0, high, low), np.asarray(log_density)
 
     def _lower(self, t: Reals | float) -> Reals:
         """log P(T <= t) for t in [0, 1]."""

@@ -31,12 +31,12 @@ class VonMisesFisher(AbstractDensity):
     log_normaliser: float = eqx.field(static=True)
     """log of the integral of exp(concentration (<mean, x> - 1))."""
 
-    def __init__(self, mean: Query, concentration: float):
+    def __init__(self, mean: Query, concentration: float | int):
         shape = np.shape(mean)
         require(len(shape) == 1, "mean", "be a vector", f"of shape {shape}")
         self.d = dimension(shape[0])
         self.mean = unit_vector("mean", mean, self.d)
-        self.concentration = finite_at_least("concentration", concentration, 0)
+        self.concentration = finite_at_least("concentration", concentration, 0.0)
         self.log_normaliser = vmf_log_normaliser(self.d, self.concentration)
 
     def log_density(self, x: Vector) -> Float[Array, ""]:
