@@ -81,18 +81,18 @@ class _Plan:
         least = max(self.ranks, default=2)
         tried = remainder.ladder(law, n, least)
         k, bound = remainder.choose_k(law, n, beta, unit, request.statistics, request.tolerance, tried)
-        self.whole = bool(np.any(k == 0))
-        if self.whole:
-            if n > order.FULL_LIMIT:
-                raise ValueError(
-                    f"Argument `tolerance` must be larger at n = {n:g}: engine `extremes` would have to draw more than "
-                    f"{tried.k[-1] if len(tried.k) else order.FULL_LIMIT} keys in order, but was {request.tolerance:g}."
-                )
-            k = np.full(len(beta), int(n))
-            bound = np.zeros_like(bound)
-            rest = remainder.none(len(beta))
-        else:
-            rest = remainder.remainder(law, n, beta, unit, k)
+        whole = k == 0
+        if np.any(whole) and n > order.FULL_LIMIT:
+            raise ValueError(
+                f"Argument `tolerance` must be larger at n = {n:g}: engine `extremes` would have to draw more than "
+                f"{tried.k[-1] if len(tried.k) else order.FULL_LIMIT} keys in order, but was {request.tolerance:g}."
+            )
+        k = np.where(whole, int(min(n, order.FULL_LIMIT)), k)
+        rest = remainder.none(len(beta))
+        if not np.all(whole):
+            some = remainder.remainder(law, n, beta[~whole], unit[~whole], k[~whole])
+            for field in ("scale", "shift", "coefficients"):
+                getattr(rest, field)[~whole] = getattr(some, field)
         points = order.order_map(law, n, int(np.max(k)))
         self.unit = unit[None]
         self.keys_drawn = k[None].astype(float)
@@ -117,12 +117,12 @@ class _Plan:
 
     def draw(self, stream: random.Stream) -> Row:
         """Rows [1, beta, replicate] of the replicates with these streams."""
-        row = _draw(stream, *self.arguments, np.asarray(self.ranks, np.int32), self.whole, self.directions)
+        row = _draw(stream, *self.arguments, np.asarray(self.ranks, np.int32), self.directions)
         return Row(**{f: None if v is None else jnp.expand_dims(v, v.ndim - 2) for f, v in vars(row).items()})
 
 
 @eqx.filter_jit
-def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, whole: bool, directions: bool) -> Row:
+def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, directions: bool) -> Row:
     dtype = cells.slope.dtype
     shape = (cells.k.shape[0], stream.first.shape[0])
     column = jax.tree.map(lambda x: x[:, None], (cells.slope, cells.unit, cells.ratio, cells.k))
@@ -140,7 +140,7 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, whole: bool
         tau = base * ratio
         first, seen = i == 0, i < k
         nearest = jnp.where(first, tau, row.nearest)
-        delta = slope * jnp.maximum(tau - nearest, 0)
+        delta = jnp.where(first, 0, slope * jnp.maximum(tau - nearest, 0))  # rounding must not part a key from itself
         w = jax.lax.optimization_barrier(jnp.where(seen, jnp.exp(-delta), 0))
         square = w * w
         chord = square * tau * (2 - unit * tau)
@@ -163,8 +163,7 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, whole: bool
             masses=jnp.where((ranks <= i)[:, None, None], row.masses, 1 + rest),
             tangent=tangent,
         )
-        if not whole:
-            last_log_g, last_tau = jnp.where(seen, log_g, last_log_g), jnp.where(seen, tau, last_tau)
+        last_log_g, last_tau = jnp.where(seen, log_g, last_log_g), jnp.where(seen, tau, last_tau)
         return g, segment, last_log_g, last_tau, row
 
     zero = jnp.zeros(shape, dtype)
@@ -172,7 +171,7 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, whole: bool
     row = Row(zero, zero, zero, zero, zero, zero, zero, zero, ranked, jnp.zeros_like(ranked), zero if directions else None)
     carry = (jnp.zeros(shape[1], dtype), jnp.int32(0), zero, zero, row)
     _, _, log_g, tau, row = jax.lax.fori_loop(0, jnp.max(cells.k), add, carry)
-    return row if whole else _add_rest(stream, cells, column, d, log_g, tau, row)
+    return _add_rest(stream, cells, column, d, log_g, tau, row)
 
 
 def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:

@@ -24,7 +24,7 @@ from scaling.statistic import ranks_of
 
 MOST_KEYS = 2**32  # keys of a row are counted with 32 bits
 _LANES = 16_384  # running sums (of one beta each) side by side in the elementwise pass
-_CHUNKS = (64, 512, 4096, 16_384)  # lanes of the elementwise pass: few sizes, since each is a compilation
+_CHUNKS = (64, 512, 4096)  # lanes of the elementwise pass: few sizes, since each is a compilation
 _CHUNK = 1 << 15  # random numbers in a chunk of vectors: the chunk stays in the cache
 _ELEMENTWISE_DEPTH = 4  # the elementwise pass keeps at most so many ordered D2Qs
 _DIRECTION = 1 << 16  # counters of direction draws
@@ -80,7 +80,7 @@ class _Plan:
         elementwise = symmetric and not directions and depth <= _ELEMENTWISE_DEPTH
         if elementwise:
             chunk = max(
-                size for size in _CHUNKS if size == _CHUNKS[0] or 4 * size * len(beta) <= min(4 * _LANES, np.max(n) * len(beta))
+                size for size in _CHUNKS if size == _CHUNKS[0] or size * len(beta) <= min(_LANES, np.max(n) * len(beta) / 4)
             )
             self.most = max(1, _LANES // (len(beta) * chunk))
         else:
@@ -92,7 +92,7 @@ class _Plan:
             if points is None
             else jax.tree.map(lambda x: np.asarray(x, dtype if np.asarray(x).dtype.kind == "f" else np.int32), points),
             reflects=law.reflects,
-            ratio=np.asarray(np.exp(points.offset) / unit if points is not None else 1 / unit, dtype),
+            ratio=np.asarray(1 / unit, dtype),
             farthest=np.asarray(2 / unit, dtype),
             unit=np.asarray(unit, dtype),
             d=density.d if directions else 0,
@@ -118,7 +118,7 @@ Scalar = Float[Array, ""] | Float[np.ndarray, ""]
 class _Source(eqx.Module):
     """Draws the marked points of a density at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are needed."""
 
-    points: order.OrderMap | None  # None where the density is not symmetric about the query
+    points: order.OrderMap | order.MedianMap | None  # None where the density is not symmetric about the query
     reflects: bool = eqx.field(static=True)
     ratio: Scalar
     farthest: Scalar  # T = 2 in units
@@ -129,12 +129,18 @@ class _Source(eqx.Module):
     directions: bool = eqx.field(static=True)
 
     def bits(self, stream: random.Stream, index):
-        """The random words of the keys with these numbers: of their D2Qs, and of their directions where needed."""
+        """The randomness of the keys with these numbers: uniform variables for their D2Qs, words for their directions where needed.
+
+        The uniform variables are signed by their half: one array, so that XLA does not run the generator once for each word.
+        """
         if self.points is None:
             return None
-        half = self.d // 2
-        counters = jnp.uint32(_DIRECTION) + jnp.arange(half, dtype=jnp.uint32)[:, None]
-        return random.words(stream, index, jnp.uint32(0)), random.words(stream, index, counters) if self.directions else None
+        upper, v = random.lower_half(*random.words(stream, index, jnp.uint32(0)), self.unit.dtype)
+        signed = jnp.where(upper, -v, v)
+        if not self.directions:
+            return signed, None
+        counters = jnp.uint32(_DIRECTION) + jnp.arange(self.d // 2, dtype=jnp.uint32)[:, None]
+        return signed, random.words(stream, index, counters)
 
     def marked(self, stream: random.Stream, index, bits):
         """D2Qs (in units) and tangents [d, key] (or None) of the keys with these numbers and words."""
@@ -142,7 +148,7 @@ class _Source(eqx.Module):
             x = self.density.keys(stream, index, self.unit.dtype)
             tau = sphere.d2q(self.query, x) / self.unit
             return tau, (sphere.tangent(self.query, x) / jnp.sqrt(self.unit)).T if self.directions else None
-        tau = self._d2q(*bits[0])
+        tau = self._d2q(bits[0])
         if not self.directions:
             return tau, None
         first, second = bits[1]
@@ -151,14 +157,14 @@ class _Source(eqx.Module):
         chord = jnp.sqrt(jnp.maximum(tau * (2 - self.unit * tau), 0))
         return tau, normals * (chord * jax.lax.rsqrt(jnp.sum(normals * normals, axis=0)))
 
-    def _d2q(self, word, extra):
-        """D2Qs (in units) from 64 bits each, by inversion."""
-        upper, v = random.lower_half(word, extra, self.unit.dtype)
+    def _d2q(self, signed):
+        """D2Qs (in units) by inversion of the hazard."""
+        upper, v = signed < 0, jnp.abs(signed)
         lower_hazard = -jnp.log1p(-v)
         if self.reflects:
-            tau = order.evaluate(self.points, jnp.int32(0), jnp.log(lower_hazard)) * self.ratio
+            tau = order.key_d2q(self.points, jnp.log(lower_hazard)) * self.ratio
             return jnp.where(upper, self.farthest - tau, tau)
-        return order.evaluate(self.points, jnp.int32(0), jnp.log(jnp.where(upper, -jnp.log(v), lower_hazard))) * self.ratio
+        return order.key_d2q(self.points, jnp.log(jnp.where(upper, -jnp.log(v), lower_hazard))) * self.ratio
 
 
 @eqx.filter_jit

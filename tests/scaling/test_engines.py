@@ -99,7 +99,7 @@ def test_whole_laws_of_the_two_engines_agree(n):
     a = draw(Extremes(), Uniform(6), n, 12.0, names, replicates=3000)[0, 0]
     b = draw(Keys(), Uniform(6), n, 12.0, names, replicates=3000)[0, 0]
     for x, y in zip(a, b, strict=True):
-        stat.assert_same_law(x, y, sees=0.16)
+        stat.assert_same_law(x, y, sees=0.17)
 
 
 def test_a_loose_tolerance_is_kept_and_is_what_drives_the_cost():
