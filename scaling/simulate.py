@@ -32,15 +32,17 @@ class Simulation(eqx.Module):
 
     def __repr__(self) -> str:
         width = max(map(len, self.statistics))
-        lines = [f"n = {self.n:g}, beta = {self.beta:g}: engine {self.engine} ({self.reason}), {self.keys_drawn:g} keys drawn a replicate"]
+        lines = [
+            f"n = {self.n:g}, beta = {self.beta:g}: engine {self.engine} ({self.reason}), {self.keys_drawn:g} keys drawn a replicate"
+        ]
         return "\n".join([*lines, *(f"{name:{width}}  {estimate}" for name, estimate in self.statistics.items())])
 
 
 def simulate(
     density_or_context: AbstractDensity | AbstractContext,
     *,
-    n: float,
-    beta: float,
+    n: float | int,
+    beta: float | int,
     replicates: int,
     seed: int,
     statistics: Sequence[str] | None = None,

@@ -25,9 +25,9 @@ STAGES = (
     ("engine",),
     ("estimate", "simulate"),
     ("config", "_files", "sweep", "store"),
-    ("compare", "tail", "temperature"),
+    ("compare", "tail", "temperature", "regime", "schedule", "verify"),
     ("figure",),
-    ("cli",),
+    ("cli", "__main__"),
     ("__init__",),
 )
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
