@@ -1,10 +1,9 @@
 """The commands: a dataclass of flags each, whose `run` returns the answer.
 
 What is heavy (JAX, xarray, matplotlib) is imported by the command that needs it, when it runs. To add a command, write a
-dataclass here and give it a line in `COMMANDS`.
+dataclass here, or in a file of its own, and give it a line in `COMMANDS`.
 """
 
-import abc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +12,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from scaling.cli.base import Command
 from scaling.cli.flags import Beta, Cell, Dimension, Exponent, Gamma, Json, Keys, Length, Statistics, flag
-
-
-class Command(abc.ABC):
-    """What a command is: its flags are fields."""
-
-    json: bool
-
-    @abc.abstractmethod
-    def run(self) -> dict[str, Any]:
-        """The answer, by JSON key. Raises `ValueError` for bad input, before anything is written."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 import tyro
 
-from scaling.cli.command import COMMANDS, Command
+from scaling.cli.base import Command
+from scaling.cli.command import COMMANDS
 
 _DESCRIPTION = "What softmax attention does when the context grows: exact values, limit laws and simulation on the sphere."
 
