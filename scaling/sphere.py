@@ -36,7 +36,7 @@ def direction(query: Vector, keys: Points) -> Float[Array, "*points d"]:
     return jnp.where(norm > 0, along / jnp.where(norm > 0, norm, 1), 0)
 
 
-def from_tangent(query: Vector, coordinates: Float[Array | np.ndarray, "*points d-1"]) -> Float[Array, "*points d"]:
+def from_tangent(query: Vector, coordinates: Float[Array | np.ndarray, "*points coordinate"]) -> Float[Array, "*points d"]:
     """The tangent vectors at q with these coordinates in an orthonormal basis of the tangent space.
 
     The basis is e_2 ... e_d under the Householder reflection that takes e_1 to q or -q, whichever is farther from it, so that

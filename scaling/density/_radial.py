@@ -15,11 +15,10 @@ _RIGHT = float(np.log(0.5))
 
 @functools.lru_cache(maxsize=64)
 def table(d: int, concentration: float) -> Float[np.ndarray, "side panel order"]:
-    """Power series, panel by panel of log v, of s = log(T / (2-T)): side 0 at P(T <= t) = v, side 1 at P(T > t) = v, v <= 1/2."""
+    """Power series of s = log(t / (2-t)), in panels of log v from 1/2 down: side 0 at P(T <= t) = v, side 1 at P(T > t) = v."""
     law = numeric_vmf_d2q(d, concentration, 0.0)
     points = np.cos(np.pi * (np.arange(_ORDER) + 0.5) / _ORDER)
-    edges = np.linspace(_LEFT, _RIGHT, _PANELS + 1)
-    log_v = np.minimum((edges[:-1, None] + edges[1:, None]) / 2 + points * (edges[1] - edges[0]) / 2, _RIGHT)
+    log_v = _RIGHT - (np.arange(_PANELS)[:, None] + (points + 1) / 2) * ((_RIGHT - _LEFT) / _PANELS)
     logits = np.stack([law.logit_quantile(log_v), law.logit_upper_quantile(log_v)])
     return logits @ np.linalg.inv(np.vander(points)).T
 
@@ -28,7 +27,7 @@ def logit(
     coefficients: Float[np.ndarray, "side panel order"], upper: Bool[Array, " m"], v: Float[Array, " m"]
 ) -> Float[Array, " m"]:
     """s = log(T / (2-T)) at the probability v from the lower end or, where `upper`, from the upper end."""
-    position = (jnp.log(v) - _LEFT) * (_PANELS / (_RIGHT - _LEFT))
+    position = (_RIGHT - jnp.log(v)) * (_PANELS / (_RIGHT - _LEFT))  # near 0, and so precise, where most of v is
     panel = jnp.clip(jnp.floor(position), 0, _PANELS - 1)
     x = 2 * (position - panel) - 1
     rows = jnp.asarray(coefficients.reshape(2 * _PANELS, _ORDER), v.dtype)

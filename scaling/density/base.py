@@ -15,7 +15,7 @@ from scaling.d2q import AbstractD2Q
 from scaling.random import Stream
 from scaling.sphere import Vector
 
-Query = Float[np.ndarray, " d"] | Float[Array, " d"] | list | tuple
+Query = np.ndarray | Array | list | tuple  # shape and norm are checked by value
 
 
 class AbstractDensity(eqx.Module):

@@ -54,7 +54,7 @@ class Quadratic(AbstractDensity):
 
     @property
     def acceptance(self) -> float:
-        """The probability that a proposal of the key sampler is accepted."""
+        """The probability that a proposal of the key sampler is accepted: from 1 to about 0.9 / sqrt(d) for large matrices."""
         b = self.envelope
         log_bound = -(self.d - b) / 2 + self.d / 2 * math.log(self.d / b)
         log_envelope = log_area(self.d) - float(np.sum(np.log1p(2 * np.asarray(self.deficits) / b))) / 2
