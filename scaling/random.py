@@ -34,11 +34,14 @@ _ERFINV_TAIL = (
 )  # fmt: skip
 
 
+Words = UInt32[Array, "..."] | UInt32[np.ndarray, "..."] | np.uint32
+
+
 class Stream(eqx.Module):
     """The random numbers of one replicate, or of an array of replicates: a threefry key as two words."""
 
-    first: UInt32[Array, "*replicate"]
-    second: UInt32[Array, "*replicate"]
+    first: Words
+    second: Words
 
     @classmethod
     def of(cls, rng: Key[Array, ""]) -> "Stream":
@@ -46,17 +49,17 @@ class Stream(eqx.Module):
         data = jax.random.key_data(rng)
         return cls(data[..., 0], data[..., 1])
 
-    def fold_in(self, index: UInt32[Array, "*replicate"]) -> "Stream":
+    def fold_in(self, index: Words) -> "Stream":
         """The streams with numbers `index`; the same keys as `jax.random.fold_in`."""
-        return Stream(*words(self, jnp.zeros_like(index), index))
+        return Stream(*words(self, index ^ index, index))
 
 
 def root(seed: int, *names: str) -> Stream:
-    """The stream of (seed, names...): `fold_in` of the names' SHA-256 into the key of `seed`, one after the other."""
-    rng = jax.random.key(seed, impl="threefry2x32")
+    """The stream of (seed, names...): `fold_in` of the names' SHA-256 into the key of `seed`, one after the other. Computed on the host."""
+    stream = Stream(np.zeros(1, np.uint32), np.full(1, seed, np.uint32))  # what jax.random.key(seed) holds
     for name in names:
-        rng = jax.random.fold_in(rng, stable_hash(name))
-    return Stream.of(rng)
+        stream = stream.fold_in(np.full(1, stable_hash(name), np.uint32))
+    return Stream(stream.first[0], stream.second[0])
 
 
 def stable_hash(name: str) -> int:
@@ -64,16 +67,16 @@ def stable_hash(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
-def words(stream: Stream, i: UInt32[Array, "..."], j: UInt32[Array, "..."]) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
-    """The two 32-bit words at address (i, j): threefry2x32 with 20 rounds. All arguments broadcast."""
-    schedule = (stream.first, stream.second, stream.first ^ stream.second ^ jnp.uint32(_PARITY))
+def words(stream: Stream, i: Words, j: Words) -> tuple[Words, Words]:
+    """The two 32-bit words at address (i, j): threefry2x32 with 20 rounds. All arguments broadcast; NumPy arrays stay on the host."""
+    schedule = (stream.first, stream.second, stream.first ^ stream.second ^ np.uint32(_PARITY))
     x, y = i + schedule[0], j + schedule[1]
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             x = x + y
-            y = ((y << jnp.uint32(rotation)) | (y >> jnp.uint32(32 - rotation))) ^ x
+            y = ((y << np.uint32(rotation)) | (y >> np.uint32(32 - rotation))) ^ x
         x = x + schedule[(group + 1) % 3]
-        y = y + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+        y = y + schedule[(group + 2) % 3] + np.uint32(group + 1)
     return x, y
 
 

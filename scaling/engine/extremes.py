@@ -184,13 +184,10 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
     )[1]
     values = jnp.einsum("csm,mcr->scr", cells.rest, chebyshev, precision=jax.lax.Precision.HIGHEST)
     mean, factor = values[: remainder.SUMS], values[remainder.SUMS :]
-    counters = jnp.arange(remainder.SUMS // 2, dtype=jnp.uint32)[:, None]
-    pairs = random.words(stream, jnp.uint32(_REST), counters)
-    noise = jax.lax.optimization_barrier(random.normal(jnp.concatenate(pairs), dtype))
-    sums = list(mean)
-    for place, (i, j) in enumerate(zip(*np.tril_indices(remainder.SUMS), strict=True)):
-        sums[i] = sums[i] + factor[place] * noise[j]
-    w, square, cube, fourth, w_delta, chord = sums
+    counters = jnp.arange(remainder.SUMS, dtype=jnp.uint32)
+    noise = jax.lax.map(lambda j: random.normal(random.words(stream, jnp.uint32(_REST), j)[0], dtype), counters)
+    lower = jnp.zeros((remainder.SUMS, remainder.SUMS, *x.shape), dtype).at[np.tril_indices(remainder.SUMS)].set(factor)
+    w, square, cube, fourth, w_delta, chord = mean + jnp.sum(lower * noise[:, None], axis=1)
     w = jnp.maximum(w, 0)
     gap = slope * jnp.maximum(tau - row.nearest, 0)
     f = jnp.exp(-gap)

@@ -69,7 +69,10 @@ def moments(
         w = np.exp(-beta[:, None] * delta)
         uniform = np.where(beta == 0, np.sum(mass, axis=-1), 1.0)  # so that the weights 1/n of beta = 0 are exact
         mass = mass / uniform[:, None]
-        phi = np.stack([w, w**2, w**3, w**4, w * delta / unit[:, None], w**2 * sine**2 / unit[:, None]], axis=-2)
+        square = w * w
+        phi = np.empty((len(t), SUMS, theta.shape[1]))
+        phi[:, 0], phi[:, 1], phi[:, 2], phi[:, 3] = w, square, square * w, square * square
+        phi[:, 4], phi[:, 5] = w * delta / unit[:, None], square * sine * sine / unit[:, None]
         weighted = phi * mass[:, None, :]
         return Moments(np.sum(weighted, axis=-1), weighted @ np.swapaxes(phi, -1, -2))
 
@@ -121,7 +124,7 @@ def remainder(
 ) -> Remainder:
     """The law of the rest beyond the k-th nearest of n keys, as a function of g_k, n times the cumulative hazard at T_(k); one k for each beta."""
     low, high = np.log(special.gammaincinv(k, _RANGE)), np.log(special.gammainccinv(k, _RANGE))
-    nodes = 2 * (DEGREE + 1)
+    nodes = DEGREE + 2
     x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
     t = _quantile(law, np.exp(low[:, None] + (high - low)[:, None] * (x + 1) / 2) / n)
     m = moments(law, np.repeat(beta, nodes), np.repeat(unit, nodes), t.ravel())
