@@ -1,0 +1,140 @@
+"""Theorem 3.2: at the critical inverse temperature the ordered weights are those of a Poisson process."""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from scaling import _check
+from scaling.exact import expected_limit
+from scaling.law.base import FEW_KEYS, MANY_KEYS, PAPER, AbstractLaw, generator, leading_weights, log_window
+from scaling.law.supercritical import Supercritical
+
+_POINTS = 512  # drawn one by one by the sampler
+_CHUNK = 4096  # replicates at a time
+_LAGUERRE = np.polynomial.laguerre.laggauss(40)
+_EULER = float(np.euler_gamma)
+
+
+class Critical(AbstractLaw):
+    """The critical regime, beta n^{-alpha} -> gamma: (A_(1), A_(2), ...) -> (W_1, W_2, ...), W_i = e^{-Y_i} / sum_j e^{-Y_j},
+    (3.2).
+
+    Y_i = (Gamma_i / c)^alpha with Gamma_i the arrivals of a Poisson process of rate 1 and c = C gamma^{-1/alpha}, the window:
+    the limit depends on d and c alone. `beta` sets the unit of `mean_d2q`, whose limit is that of beta E sum A T.
+    """
+
+    theorem: ClassVar[str] = "3.2"
+    source: ClassVar[str] = f"{PAPER}, Theorem 3.2"
+
+    d: int
+    log_window: float
+    beta: float = 1.0
+
+    @classmethod
+    def at(cls, d: int, n: float | int, beta: float | int, *, log_intensity: float | None = None) -> "Critical":
+        """The law with gamma = beta n^{-alpha}."""
+        return cls(d, log_window(d, n, beta, log_intensity), float(beta))
+
+    @classmethod
+    def of_gamma(cls, d: int, gamma: float | int, *, log_intensity: float | None = None) -> "Critical":
+        """The law at gamma, the limit of beta n^{-alpha}; `beta` is 1 there, so that `mean_d2q` is that of Y."""
+        gamma = _check.finite_above("gamma", gamma, 0.0)
+        return cls(_check.dimension(d), log_window(d, 1, gamma, log_intensity))
+
+    @classmethod
+    def regime(cls, d: int, n: float | int, beta: float | int, *, log_intensity: float | None = None) -> bool:
+        """beta >= 1, at most 20 keys in the window, and not the regime of Theorem 3.1."""
+        law = cls.at(d, n, beta, log_intensity=log_intensity)
+        above = Supercritical(law.d, law.log_window)
+        one_key = law.log_window < 0 and above.mean("top_gap") < FEW_KEYS
+        return beta >= 1 and law.log_window <= math.log(MANY_KEYS) and not one_key
+
+    def mean(self, statistic: str) -> float:
+        """E W_k (`top_weight`, `second_weight`, `ordered_weight(k)`), E sum W^p (`ipr`, `sum_cubes`, `sum_fourths`), `entropy`
+        and all that `scaling.exact.expected_limit` knows, by its quadrature."""
+        return self.means([statistic])[statistic]
+
+    def means(self, statistics: list[str]) -> dict[str, float]:
+        """`mean` of several statistics in one pass."""
+        found = expected_limit(self.d, 1.0, log_intensity=self.log_window, statistics=statistics)
+        units = {"mean_d2q": 1, "tangential_square": 1, "tangential_square_given_d2q": 1, "mean_d2q_squared": 2}
+        return {name: value / self.beta ** units.get(name, 0) for name, value in found.items()}
+
+    def predicts(self) -> dict[str, float]:
+        """What (3.2) is about: the two largest weights, and `ipr` and `entropy` of all of them."""
+        return self.means(["top_weight", "second_weight", "ipr", "entropy"])
+
+    def cdf(self, x: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
+        """P(W_1 <= x) for x >= 1/2 at d = 3: 1 - e^{-c gamma_E} / Gamma(1 + c) ((1 - x) / x)^c, from the closed Laplace
+        transform of sum e^{-Y}.
+
+        Raises `ValueError` at another d, or for x below 1/2, where two weights can both be above x.
+        """
+        self._require_closed_form()
+        x = np.asarray(x, dtype=np.float64)
+        _check.require(bool(np.all(x >= 0.5)), "x", "be >= 1/2", np.min(x))
+        c = math.exp(self.log_window)
+        with np.errstate(divide="ignore"):
+            log_odds = np.log(np.maximum(1 - x, 0.0)) - np.log(x)
+        return np.asarray(-np.expm1(-c * _EULER - special.gammaln(1 + c) + c * log_odds))
+
+    @property
+    def closed_top_weight(self) -> float:
+        """E W_1 = int_0^inf e^{-s - c Ein(s)} ds at d = 3; e^{-gamma_E} at c = 1. Raises `ValueError` at another d."""
+        self._require_closed_form()
+        c = math.exp(self.log_window)
+        x, w = np.polynomial.legendre.leggauss(20)
+        edges = np.concatenate([[0.0], np.geomspace(1e-3 / (1 + c), 60.0, 60 + 4 * int(max(self.log_window, 0)))])
+        width = np.diff(edges)[:, None]
+        s = edges[:-1, None] + width * (x + 1) / 2
+        ein = special.exp1(s) + np.log(s) + _EULER
+        return float(np.sum(np.exp(-s - c * ein) * width * w / 2))
+
+    @property
+    def closed_ipr(self) -> float:
+        """E sum W^2 = 1 - c E W_1 at d = 3. Raises `ValueError` at another d."""
+        return 1 - math.exp(self.log_window) * self.closed_top_weight
+
+    def sample(self, seed: int, replicates: int, k: int = 3) -> Float[np.ndarray, "replicate k"]:
+        """Independent draws of (W_1, ..., W_k), in float64 on the host; k at most 512.
+
+        512 points are drawn in order; the sum over the others is Gaussian with its exact mean and variance given the last of
+        them, so that the relative bias of the mean of a weight is about E (sum of their e^{-3Y}) / E Z^3. That is below 1e-7
+        wherever E W_1 > 1e-3; the engine `poisson` chooses its points by a tolerance instead and knows all statistics.
+        """
+        rng, replicates, k = generator(seed, replicates, k)
+        _check.require(k <= _POINTS, "k", f"be at most {_POINTS}", k)
+        return np.concatenate([self._draw(rng, min(_CHUNK, replicates - i), k) for i in range(0, replicates, _CHUNK)])
+
+    def _draw(self, rng: np.random.Generator, replicates: int, k: int) -> np.ndarray:
+        a = (self.d - 1) / 2
+        log_g = np.log(np.cumsum(rng.standard_exponential((replicates, _POINTS)), axis=1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            first = np.exp((log_g[:, 0] - self.log_window) / a)  # Y_1
+            gaps = first[:, None] * np.expm1((log_g - log_g[:, :1]) / a)  # Y_i - Y_1 without cancellation
+            gaps[:, 0] = 0.0
+            last, log_unit = first + gaps[:, -1], self.log_window + math.log(a)
+            far = gaps[:, -1] > 700
+            safe, reach = np.where(far, 1.0, last), np.where(far, 0.0, gaps[:, -1])
+            # Campbell's formula; Y_1 enters by the gap, since e^{Y_1} may overflow.
+            mean, variance = (
+                np.where(far, 0.0, np.exp(log_unit - a * math.log(p) + _log_upper(a, p * safe) + p * (safe - reach)))
+                for p in (1, 2)
+            )
+        return leading_weights(gaps, mean, variance, rng.standard_normal(replicates), k)
+
+    def _require_closed_form(self) -> None:
+        _check.require(self.d == 3, "d", "be 3, where there is a closed form", self.d)
+
+
+def _log_upper(a: float, y: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    """log of the upper incomplete gamma function Gamma(a, y), where it underflows too."""
+    deep = (y > 500) & (y > 2 * a)
+    node, weight = _LAGUERRE
+    tail = np.where(deep, y, 1e3 + 2 * a)
+    value = -tail + (a - 1) * np.log(tail) + np.log(np.exp((a - 1) * np.log1p(node / tail[:, None])) @ weight)
+    near = special.gammaln(a) + np.log(special.gammaincc(a, np.where(deep, 1.0, y)))
+    return np.where(deep, value, near)
