@@ -14,6 +14,7 @@ import tyro
 
 from scaling.cli.base import Command
 from scaling.cli.flags import Beta, Cell, Dimension, Exponent, Gamma, Json, Keys, Length, Statistics, flag
+from scaling.cli.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ COMMANDS: dict[str, type[Command]] = {
     "exact": Exact,
     "critical-beta": CriticalBeta,
     "simulate": Simulate,
+    "schedule": Schedule,
     "sweep": Sweep,
     "figure": Figure,
 }

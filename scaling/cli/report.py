@@ -49,7 +49,10 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterable[str]:
-    """Plain values as `name  value`, and below them mappings as tables; mappings with the same keys are columns of one table."""
+    """Plain values as `name  value`, and below them tables: of lists of records, and of mappings, where those with the same keys are
+    columns of one table."""
+    records = {key: rows for key, value in answer.items() if (rows := _records(key, value))}
+    answer = {key: value for key, value in answer.items() if key not in records}
     tables: dict[tuple[str, ...], list[tuple[str, Mapping]]] = {}
     for key, value in answer.items():
         if isinstance(value, Mapping):
@@ -65,10 +68,23 @@ def _lines(answer: Mapping[str, Any]) -> Iterable[str]:
         elif not isinstance(value, Mapping) and key not in told and value is not None:
             plain.append([key, _cell(value)])
     yield from _aligned(plain)
+    for entries in records.values():
+        yield ""
+        yield from _aligned([list(entries[0]), *([_cell(value) for value in entry.values()] for entry in entries)])
     for rows, columns in tables.items():
         yield ""
         header = ["statistic", *(name for key, column in columns for name in _names(key, column))]
         yield from _aligned([header, *([row, *(_cell(v) for _, c in columns for v in _values(c[row]))] for row in rows)])
+
+
+def _records(key: str, value: Any) -> list[Mapping[str, Any]]:
+    """The rows of a list of records with the same fields, or of a mapping to such lists (one table, the first column the key)."""
+    if isinstance(value, Mapping):
+        column = key.removesuffix("s")
+        lists = [(name, _records(key, entries)) for name, entries in value.items()]
+        return [{column: name, **row} for name, rows in lists for row in rows] if all(rows for _, rows in lists) else []
+    same = isinstance(value, list) and all(isinstance(row, Mapping) and tuple(row) == tuple(value[0]) for row in value)
+    return value if same else []
 
 
 def _names(key: str, column: Mapping[str, Any]) -> list[str]:
