@@ -68,7 +68,7 @@ class UniformD2Q(AbstractD2Q):
         return np.where(upper, -s, s)
 
     def logit_upper_quantile(self, log_q: Values) -> Reals:
-        return -self.logit_quantile(log_probability("log_q", log_q))
+        return np.asarray(-self.logit_quantile(log_probability("log_q", log_q)))
 
     def at_logit(self, s: Values) -> tuple[Reals, Reals, Reals]:
         a, s = (self.d - 1) / 2, np.asarray(s, dtype=np.float64)

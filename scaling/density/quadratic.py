@@ -88,7 +88,7 @@ class Quadratic(AbstractDensity):
             proposal = normalised(z * spread)
             u = jnp.sum(deficits * proposal * proposal, axis=1)
             log_ratio = -u + d / 2 * jnp.log1p(2 * u / b) - highest
-            accept = random.exponential(random.words(stream, index, first)[0], dtype) >= -log_ratio
+            accept = random.exponential(jnp.asarray(random.words(stream, index, first)[0]), dtype) >= -log_ratio
             y = jnp.where((accept & ~accepted)[:, None], proposal, y)
             return round_number + jnp.uint32(1), y, accepted | accept
 

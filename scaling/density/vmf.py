@@ -52,7 +52,7 @@ class VonMisesFisher(AbstractDensity):
         rejection.
         """
         word, extra = random.words(stream, index, jnp.uint32(0))
-        upper, v = random.lower_half(word, extra, dtype)
+        upper, v = random.lower_half(jnp.asarray(word), jnp.asarray(extra), dtype)
         s = _radial.logit(_radial.table(self.d, self.concentration), upper, v)
         mean = jnp.asarray(self.mean, dtype)
         directions = sphere.from_tangent(mean, normalised(normals(stream, index, 1, self.d - 1, dtype)))

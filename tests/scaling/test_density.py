@@ -190,7 +190,7 @@ def test_keys_under_jit_and_vmap(name):
     streams = Stream.of(jax.random.key(1, impl="threefry2x32")).fold_in(jnp.arange(3, dtype=jnp.uint32))
     index = jnp.arange(8, dtype=jnp.uint32)
     mapped = jax.jit(jax.vmap(lambda s: density.keys(s, index)))(streams)
-    one = density.keys(Stream(streams.first[1], streams.second[1]), index)
+    one = density.keys(Stream(jnp.asarray(streams.first)[1], jnp.asarray(streams.second)[1]), index)
     np.testing.assert_allclose(mapped[1], one, atol=1e-6)
 
 

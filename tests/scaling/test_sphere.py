@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling import sphere
@@ -38,8 +38,8 @@ def test_log_area_closed_forms():
 
 
 def test_d2q_keeps_its_relative_precision_where_one_minus_the_dot_product_does_not():
-    q = np.float32([0.6, 0.8])
-    x = q + np.float32([-8e-5, 6e-5])
+    q = np.array([0.6, 0.8], np.float32)
+    x = q + np.array([-8e-5, 6e-5], np.float32)
     exact = np.sum((x.astype(float) - q.astype(float)) ** 2) / 2
     assert abs(float(1 - jnp.dot(q, x)) / exact - 1) > 1  # what the contract forbids
     assert float(sphere.d2q(q, x)) == pytest.approx(exact, rel=3e-7)
@@ -61,7 +61,8 @@ def test_from_tangent_is_an_isometry_onto_the_tangent_space(q):
     np.testing.assert_allclose(lifted @ lifted.T, y @ y.T, atol=1e-4)
 
 
-@given(st.integers(2, 40), st.integers(0, 2**32 - 1), st.floats(-60, 60))
+@settings(max_examples=20)
+@given(st.integers(2, 8), st.integers(0, 2**32 - 1), st.floats(-60, 60))
 def test_from_logit_inverts_d2q_and_direction(d, seed, s):
     q = unit(d, seed).astype(np.float32)
     y = unit(d - 1, seed + 1) if d > 2 else np.ones(1)
@@ -84,5 +85,5 @@ def test_tangent_and_direction_in_batches():
 
 
 def test_direction_of_the_query_itself_is_zero():
-    q = np.float32([0, 1, 0])
+    q = np.array([0, 1, 0], np.float32)
     np.testing.assert_array_equal(sphere.direction(q, q), np.zeros(3))
