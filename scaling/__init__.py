@@ -1,6 +1,7 @@
 """Scaling limits of softmax attention over a long random context.
 
-n random keys on a sphere, one query, softmax at inverse temperature beta: which beta(n) keeps attention selective, and what laws the ordered weights and the output follow.
+n random keys on a sphere, one query, softmax at inverse temperature beta: which beta(n) keeps attention selective, and what
+laws the ordered weights and the output follow.
 Source of the theorems: "Scaling Limits of Long-Context Transformers" (Bruno, Chen, Lin, Polyanskiy, Rigollet).
 """
 
@@ -54,7 +55,8 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The import of a submodule binds its name in the package; `simulate` must stay the function, whoever imports the file first."""
+    """The import of a submodule binds its name in the package; `simulate` must stay the function, whoever imports the file
+    first."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

@@ -1,11 +1,14 @@
 """The softmax functional: from the points of one attention row to the sums that every statistic is a function of.
 
-A row of attention depends on its keys only through the marked points (T_i, Theta_i). Everything the library reports is a function of
-a few sums over them, all taken relative to the largest weight: with delta_i = beta (T_i - T_(1)) and w_i = exp(-delta_i) in (0, 1],
-A_i = w_i / sum_j w_j. No sum can overflow, and 1 - A_(1) keeps its digits where A_(1) itself rounds to 1. D2Qs are carried as
-tau = T / unit, with `unit` chosen on the host so that float32 neither overflows nor underflows; `slope` = beta * unit, so that
-delta = slope * (tau - tau_(1)).
+A row of attention depends on its keys only through the marked points (T_i, Theta_i). Everything the library reports is a
+function of a few sums over them, all taken relative to the largest weight: with delta_i = beta (T_i - T_(1)) and w_i =
+exp(-delta_i) in (0, 1], A_i = w_i / sum_j w_j. No sum can overflow, and 1 - A_(1) keeps its digits where A_(1) itself rounds to
+1. D2Qs are carried as tau = T / unit, with `unit` chosen on the host so that float32 neither overflows nor underflows; `slope`
+= beta * unit, so that delta = slope * (tau - tau_(1)).
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+Scalar = Float[Array, ""] | Float[np.ndarray, ""]
 
 # Rows live on the device while they are drawn, on the host (float64) when statistics are made of them.
 Sum = Float[Array, "*row"] | Float[np.ndarray, "*row"]
@@ -38,10 +42,28 @@ class Row(eqx.Module):
     tangent: Sum | None = None  # |sum of w_i P_q x_i|^2 / unit, where directions were asked for
 
 
+def map_row(row: Row, plain: Callable[[Any], Any], ranked: Callable[[Any], Any]) -> Row:
+    """The row with `plain` applied to its sums and `ranked` to `gaps` and `masses`, which have the ranks in front."""
+    return Row(
+        nearest=plain(row.nearest),
+        rest=plain(row.rest),
+        square=plain(row.square),
+        cube=plain(row.cube),
+        fourth=plain(row.fourth),
+        energy=plain(row.energy),
+        d2q=plain(row.d2q),
+        spread=plain(row.spread),
+        gaps=ranked(row.gaps),
+        masses=ranked(row.masses),
+        tangent=None if row.tangent is None else plain(row.tangent),
+    )
+
+
 class Leading(eqx.Module):
     """A mergeable streaming state of rows: the sums over the keys seen so far and the nearest `depth` D2Qs among them.
 
-    The monoid of the library: `block_state` makes the state of a block of keys, `merge` joins two states, in any order and grouping;
+    The monoid of the library: `block_state` makes the state of a block of keys, `merge` joins two states, in any order and
+    grouping;
     `absorb`, elementwise over rows, takes one key in.
     """
 
@@ -66,7 +88,7 @@ def empty(shape: tuple[int, ...], depth: int, d: int | None, dtype) -> Leading:
 def block_state(
     tau: Float[Array, " key"],
     slope: Float[Array, " row"],
-    unit: Float[Array, ""],
+    unit: Scalar,
     depth: int,
     tangents: Float[Array, "d key"] | None = None,
 ) -> Leading:
@@ -95,8 +117,9 @@ def block_state(
     )
 
 
-def absorb(state: Leading, tau: Float[Array, "#*row"], slope: Float[Array, "#*row"], unit: Float[Array, ""]) -> Leading:
-    """The state with one more key in every row, none where tau is +inf: elementwise, with one exponential, whichever key is the nearer."""
+def absorb(state: Leading, tau: Float[Array, "#*row"], slope: Float[Array, "#*row"], unit: Scalar) -> Leading:
+    """The state with one more key in every row, none where tau is +inf: elementwise, with one exponential, whichever key is the
+    nearer."""
     nearest = state.ordered[0]
     distance = tau
     gap = slope * jnp.abs(distance - nearest)

@@ -40,7 +40,8 @@ def as_context(density_or_context) -> AbstractContext:
 
 
 def query_of(query, d: int) -> Float[np.ndarray, " d"]:
-    """The query as a float64 unit vector [d]; the first axis where none is given. Raises `ValueError` unless it is a finite unit vector."""
+    """The query as a float64 unit vector [d]; the first axis where none is given. Raises `ValueError` unless it is a finite
+    unit vector."""
     if query is None:
         return np.eye(1, d)[0]
     return unit_vector("query", query, d)

@@ -26,7 +26,8 @@ class Estimate(eqx.Module):
         if not 1e-4 <= large < 1e7:
             power = math.floor(math.log10(large))
             places = max(power - lead + 1, 0)
-            return f"({self.mean / 10**power:.{places}f} ± {self.se / 10**power:.{places}f})e{power:+03d} ({self.replicates} replicates)"
+            mean, se = (f"{value / 10**power:.{places}f}" for value in (self.mean, self.se))
+            return f"({mean} ± {se})e{power:+03d} ({self.replicates} replicates)"
         return f"{self.mean:.{max(digits, 0)}f} ± {self.se:.{max(digits, 0)}f} ({self.replicates} replicates)"
 
 

@@ -22,7 +22,8 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 # erfinv(v) / v in float32, highest power first. Below w = -log(1 - v^2) = 5: M. Giles, "Approximating the erfinv function"
-# (2010), in w - 2.5. Above: our own Chebyshev fit in sqrt(w) - 3.5 on [sqrt 5, 4.75], relative error 3e-8, since Giles' tail stops
+# (2010), in w - 2.5. Above: our own Chebyshev fit in sqrt(w) - 3.5 on [sqrt 5, 4.75], relative error 3e-8, since Giles' tail
+# stops
 # at 1 - v = 6e-8 and the 31 bits used here reach 2e-10.
 _ERFINV_CENTRE = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
@@ -55,11 +56,12 @@ class Stream(eqx.Module):
 
 
 def root(seed: int, *names: str) -> Stream:
-    """The stream of (seed, names...): `fold_in` of the names' SHA-256 into the key of `seed`, one after the other. Computed on the host."""
+    """The stream of (seed, names...): `fold_in` of the names' SHA-256 into the key of `seed`, one after the other. Computed on
+    the host."""
     stream = Stream(np.zeros(1, np.uint32), np.full(1, seed, np.uint32))  # what jax.random.key(seed) holds
     for name in names:
         stream = stream.fold_in(np.full(1, stable_hash(name), np.uint32))
-    return Stream(stream.first[0], stream.second[0])
+    return Stream(np.asarray(stream.first)[0], np.asarray(stream.second)[0])
 
 
 def stable_hash(name: str) -> int:
@@ -68,7 +70,8 @@ def stable_hash(name: str) -> int:
 
 
 def words(stream: Stream, i: Words, j: Words) -> tuple[Words, Words]:
-    """The two 32-bit words at address (i, j): threefry2x32 with 20 rounds. All arguments broadcast; NumPy arrays stay on the host."""
+    """The two 32-bit words at address (i, j): threefry2x32 with 20 rounds. All arguments broadcast; NumPy arrays stay on the
+    host."""
     schedule = (stream.first, stream.second, stream.first ^ stream.second ^ np.uint32(_PARITY))
     x, y = i + schedule[0], j + schedule[1]
     for group in range(5):
@@ -80,8 +83,9 @@ def words(stream: Stream, i: Words, j: Words) -> tuple[Words, Words]:
     return x, y
 
 
-def exponential(word: UInt32[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]:
-    """Standard exponentials from 32 random bits each: -log u, with u = v or 1 - v by the top bit, v = (31 bits + 1/2) / 2^32; in [1.2e-10, 22.9].
+def exponential(word: Words, dtype=jnp.float32) -> Float[Array, "..."]:
+    """Standard exponentials from 32 random bits each: -log u, with u = v or 1 - v by the top bit, v = (31 bits + 1/2) / 2^32;
+    in [1.2e-10, 22.9].
 
     The smaller of u and 1 - u is formed without cancellation, so both ends have full relative precision. float64 takes the same
     bits, so a float64 draw differs from the float32 one by rounding only.
@@ -90,7 +94,7 @@ def exponential(word: UInt32[Array, "..."], dtype=jnp.float32) -> Float[Array, "
     return jnp.where(upper, -jnp.log1p(-v), -jnp.log(v))
 
 
-def normal(word: UInt32[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]:
+def normal(word: Words, dtype=jnp.float32) -> Float[Array, "..."]:
     """Standard normals from 32 random bits each, by inversion: a sign and |x| = sqrt(2) erfinv(v), v = (31 bits + 1/2) / 2^31.
 
     Both v and 1 - v are formed without rounding: values near 0 keep full relative precision (jax.random.normal has a grid of
@@ -106,7 +110,7 @@ def normal(word: UInt32[Array, "..."], dtype=jnp.float32) -> Float[Array, "..."]
     return jnp.where(negative, -1, 1) * np.sqrt(2).astype(dtype) * size
 
 
-def lower_half(word: UInt32[Array, "..."], extra: UInt32[Array, "..."], dtype=jnp.float32):
+def lower_half(word: Words, extra: Words, dtype=jnp.float32):
     """A uniform variable as (upper, v): it is v where `upper` is False and 1 - v where it is True, v in (0, 1/2) from 63 bits.
 
     Uniform variables that go into a quantile must keep their relative precision at both ends; two words keep it down to 1e-19.

@@ -33,7 +33,8 @@ class Simulation(eqx.Module):
     def __repr__(self) -> str:
         width = max(map(len, self.statistics))
         lines = [
-            f"n = {self.n:g}, beta = {self.beta:g}: engine {self.engine} ({self.reason}), {self.keys_drawn:g} keys drawn a replicate"
+            f"n = {self.n:g}, beta = {self.beta:g}: engine {self.engine} ({self.reason}), "
+            f"{self.keys_drawn:g} keys drawn a replicate"
         ]
         return "\n".join([*lines, *(f"{name:{width}}  {estimate}" for name, estimate in self.statistics.items())])
 
@@ -54,12 +55,14 @@ def simulate(
 ) -> Simulation:
     """Draws `replicates` independent attention rows over n random keys and averages their statistics.
 
-    `n` may be as large as 1e18 where the engine draws only the nearest keys; `beta` >= 0 is the inverse temperature (dimensionless); `query` is a unit vector [d], by default
-    the first axis; `statistics` are names of `scaling.statistic` (default: all that need no directions and no rank); `tolerance` bounds
-    the relative bias that an engine may add to a mean. The numbers are a function of (seed, context, engine, replicate index) alone: more replicates keep the old ones, and other n or
-    beta see the same random numbers.
+    `n` may be as large as 1e18 where the engine draws only the nearest keys; `beta` >= 0 is the inverse temperature
+    (dimensionless); `query` is a unit vector [d], by default the first axis; `statistics` are names of `scaling.statistic`
+    (default: all that need no directions and no rank); `tolerance` bounds the relative bias that an engine may add to a mean.
+    The numbers are a function of (seed, context, engine, replicate index) alone: more replicates keep the old ones, and other n
+    or beta see the same random numbers.
 
-    Raises `ValueError` for a bad argument, for an unknown statistic or engine (with the nearest name), and where the engine cannot serve the context exactly.
+    Raises `ValueError` for a bad argument, for an unknown statistic or engine (with the nearest name), and where the engine
+    cannot serve the context exactly.
     """
     context = as_context(density_or_context)
     n = context_length(n)
@@ -84,6 +87,7 @@ def simulate(
             part = Moments.of(block.values)
             moments = part if moments is None else moments.merge(part)
             bar.update(part.count)
+    assert moments is not None
     names = [s.name for s in request.statistics]
     return Simulation(
         statistics={name: moments.estimate((0, 0, i)) for i, name in enumerate(names)},
@@ -115,7 +119,7 @@ def seed_of(value) -> int:
 def dtype_of(value) -> str:
     """Returns the working precision, or raises unless it is "float32", or "float64" with JAX's 64-bit mode on."""
     known("dtype", value, ("float32", "float64"))
-    if value == "float64" and not jax.config.jax_enable_x64:
+    if value == "float64" and not jax.config.read("jax_enable_x64"):
         raise ValueError(
             "Argument `dtype` must be 'float32' unless 64-bit mode is on, but was 'float64': "
             "call jax.config.update('jax_enable_x64', True) first, or set JAX_ENABLE_X64=1."

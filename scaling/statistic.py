@@ -1,6 +1,7 @@
 """The statistics of an attention row: what each one is, given the sums of `attention.Row`.
 
-A statistic is one decorated function of a float64 row on the host; its name is the name in stores, JSON and on the command line, and `parse` turns a
+A statistic is one decorated function of a float64 row on the host; its name is the name in stores, JSON and on the command
+line, and `parse` turns a
 name into a `Statistic`. All are dimensionless; `entropy` and `log_partition` are in nats. To add one, write one function here
 and one line in the table of tests/scaling/test_statistic.py.
 """
@@ -10,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from scaling._check import known, reject, require
 from scaling.attention import Row
 
-Samples = Float[np.ndarray, "..."]  # rows [*row]; beta and unit broadcast against them
+Samples = Float[np.ndarray, "..."] | Float[Array, "..."]  # rows [*row]; beta and unit broadcast against them
 _PLAIN: dict[str, "Statistic"] = {}
 _RANKED: dict[str, Callable[[int], "Statistic"]] = {}
 
@@ -32,7 +33,8 @@ class Statistic(eqx.Module):
 def parse(names: Sequence[str] | str) -> tuple[Statistic, ...]:
     """The statistics with these names; "top_mass(3)" and "ordered_ratio(3)" carry a rank, NAME_squared is the square of NAME.
 
-    Raises `ValueError` for an unknown name (with the nearest known one), a rank that is not an integer >= 1, an empty or repeated list.
+    Raises `ValueError` for an unknown name (with the nearest known one), a rank that is not an integer >= 1, an empty or
+    repeated list.
     """
     names = [names] if isinstance(names, str) else list(names)
     require(len(names) > 0, "statistics", "name at least one statistic", names)
@@ -155,7 +157,8 @@ def mean_d2q(row: Row, beta: Samples, unit: Samples) -> Samples:
 
 @_statistic()
 def tangential_square_given_d2q(row: Row, beta: Samples, unit: Samples) -> Samples:
-    """The sum of A_i^2 (2 T_i - T_i^2): conditional mean of `tangential_square` given the D2Qs, for keys symmetric about the query."""
+    """The sum of A_i^2 (2 T_i - T_i^2): conditional mean of `tangential_square` given the D2Qs, for keys symmetric about the
+    query."""
     return row.spread * unit / (1 + row.rest) ** 2
 
 
@@ -189,7 +192,7 @@ def ordered_weight(k: int):
     return lambda row, beta, unit: np.exp(-row.gaps[0]) / (1 + row.rest)
 
 
-def _tangent(row: Row) -> np.ndarray:
+def _tangent(row: Row) -> Samples:
     if row.tangent is None:
         raise ValueError("Argument `row` must carry tangent directions, but was drawn without them.")
     return row.tangent

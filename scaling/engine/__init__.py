@@ -7,3 +7,4 @@ from scaling.engine.choose import choose as choose
 from scaling.engine.choose import engine_names as engine_names
 from scaling.engine.extremes import Extremes as Extremes
 from scaling.engine.keys import Keys as Keys
+from scaling.engine.poisson import Poisson as Poisson

@@ -24,7 +24,8 @@ class Samples(eqx.Module):
 
 
 class Request(eqx.Module):
-    """A block of cells to draw: one context, its n, the betas of every n, and the replicates `first`, ..., `first + count - 1`."""
+    """A block of cells to draw: one context, its n, the betas of every n, and the replicates `first`, ..., `first + count -
+    1`."""
 
     context: AbstractContext
     query: Float[np.ndarray, " d"]
@@ -39,7 +40,8 @@ class Request(eqx.Module):
 
 
 class AbstractEngine(eqx.Module):
-    """Draws rows. A replicate is a pure function of (seed, context, engine, replicate index): n, beta and the block it is drawn in do not matter."""
+    """Draws rows. A replicate is a pure function of (seed, context, engine, replicate index): n, beta and the block it is drawn
+    in do not matter."""
 
     name: eqx.AbstractClassVar[str]
 
@@ -49,7 +51,8 @@ class AbstractEngine(eqx.Module):
 
     @abc.abstractmethod
     def groups(self, request: Request) -> list[tuple[int, ...]]:
-        """How the n of the request are best grouped: each group (of positions in `request.n`) is drawn in one pass and stored together."""
+        """How the n of the request are best grouped: each group (of positions in `request.n`) is drawn in one pass and stored
+        together."""
 
     @abc.abstractmethod
     def batches(self, request: Request) -> Iterator[Samples]:

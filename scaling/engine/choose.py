@@ -4,8 +4,9 @@ from scaling._check import known
 from scaling.engine.base import AbstractEngine, Request
 from scaling.engine.extremes import Extremes
 from scaling.engine.keys import Keys
+from scaling.engine.poisson import Poisson
 
-_ENGINES: dict[str, AbstractEngine] = {engine.name: engine for engine in (Keys(), Extremes())}
+_ENGINES: dict[str, AbstractEngine] = {engine.name: engine for engine in (Keys(), Extremes(), Poisson())}
 
 
 def engine_names() -> list[str]:
@@ -14,7 +15,10 @@ def engine_names() -> list[str]:
 
 
 def choose(name: str, request: Request) -> tuple[AbstractEngine, str]:
-    """The engine that will serve the request, and why. Raises `ValueError` if the name is unknown or the engine cannot serve it exactly."""
+    """The engine that will serve the request, and why.
+
+    Raises `ValueError` if the name is unknown or the engine cannot serve it exactly.
+    """
     known("engine", name, engine_names())
     if name != "auto":
         reason = _ENGINES[name].refusal(request)

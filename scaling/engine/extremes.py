@@ -1,11 +1,15 @@
 """Engine "extremes": only the keys that matter, at a cost that does not depend on n.
 
-For independent keys whose density is symmetric about the query. The k nearest keys of a row are drawn in order by Renyi's representation (`order.py`), in one
-pass that carries the running sums of the softmax functional; the n - k others enter through the joint conditional law of their sums (`remainder.py`).
-Rows that are too short for a rest are drawn whole. All cells of one n share their random numbers and the map from hazards to D2Qs.
+For independent keys whose density is symmetric about the query. The k nearest keys of a row are drawn in order by Renyi's
+representation (`order.py`), in one
+pass that carries the running sums of the softmax functional; the n - k others enter through the joint conditional law of their
+sums (`remainder.py`).
+Rows that are too short for a rest are drawn whole. All cells of one n share their random numbers and the map from hazards to
+D2Qs.
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -14,8 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from scaling import random
-from scaling.attention import Row
+from scaling.attention import Row, map_row
 from scaling.context import Independent
+from scaling.d2q import AbstractD2Q
 from scaling.engine import order, remainder
 from scaling.engine.base import AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
@@ -43,17 +48,19 @@ class Cells(eqx.Module):
 class Extremes(AbstractEngine):
     """Order statistics for independent keys with a density symmetric about the query (Renyi's representation, Lemma A.3)."""
 
-    name = "extremes"
+    name: ClassVar[str] = "extremes"
 
     def refusal(self, request: Request) -> str | None:
-        """Dependent or asymmetric contexts cannot be served: order statistics need independent keys, the rest a uniform direction."""
+        """Dependent or asymmetric contexts cannot be served: order statistics need independent keys, the rest a uniform
+        direction."""
         if not isinstance(request.context, Independent):
             return "engine `extremes` needs independent, identically distributed keys"
         if not request.context.density.symmetric_about(request.query):
             return "engine `extremes` needs a density symmetric about the query (uniform, or centred on +-query)"
         deepest = max(ranks_of(request.statistics), default=1)
         if deepest > order.FULL_LIMIT // 2 and max(request.n) > order.FULL_LIMIT:
-            return f"engine `extremes` draws at most the {order.FULL_LIMIT // 2} nearest keys in order, and rank {deepest} was asked for"
+            most = order.FULL_LIMIT // 2
+            return f"engine `extremes` draws at most the {most} nearest keys in order, and rank {deepest} was asked for"
         return None
 
     def groups(self, request: Request) -> list[tuple[int, ...]]:
@@ -62,14 +69,14 @@ class Extremes(AbstractEngine):
 
     def batches(self, request: Request) -> Iterator[Samples]:
         """Blocks of replicates of all cells; every n is one plan."""
-        return batches(self.name, request, [_Plan(request, i) for i in range(len(request.n))])
-
-
-class _Plan:
-    """What the device needs for the cells of one n, and what is known of them beforehand."""
-
-    def __init__(self, request: Request, i: int):
         law = request.context.density.d2q(request.query)
+        return batches(self.name, request, [NearestKeys(law, request, i) for i in range(len(request.n))])
+
+
+class NearestKeys:
+    """What the device needs for the cells of one n, whose D2Qs have this law, and what is known of them beforehand."""
+
+    def __init__(self, law: AbstractD2Q, request: Request, i: int):
         n, beta = request.n[i], request.beta[i]
         self.positions = (i,)
         self.ranks = ranks_of(request.statistics)
@@ -117,8 +124,9 @@ class _Plan:
 
     def draw(self, stream: random.Stream) -> Row:
         """Rows [1, beta, replicate] of the replicates with these streams."""
-        row = _draw(stream, *self.arguments, np.asarray(self.ranks, np.int32), self.directions)
-        return Row(**{f: None if v is None else jnp.expand_dims(v, v.ndim - 2) for f, v in vars(row).items()})
+        cells, points, n, d = self.arguments
+        row = _draw(stream, cells, points, n, d, np.asarray(self.ranks, np.int32), self.directions)
+        return map_row(row, lambda x: x[None], lambda x: x[:, None])
 
 
 @eqx.filter_jit
@@ -216,13 +224,17 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
 
 
 def _direction_cosine(stream, i, d, dtype):
-    """The cosine of a uniform direction in d - 1 dimensions with any fixed one. The length of a sum of such directions is a Markov chain in it."""
+    """The cosine of a uniform direction in d - 1 dimensions with any fixed one.
+
+    The length of a sum of such directions is a Markov chain in it.
+    """
     along = random.normal(random.words(stream, i.astype(jnp.uint32), jnp.uint32(_DIRECTION))[0], dtype)
     return along / jnp.sqrt(along**2 + _chi_square(stream, i.astype(jnp.uint32), d - 2, dtype))
 
 
 def _chi_square(stream, i, degrees, dtype):
-    """A chi-square variable at address i: a sum of exponentials, and a squared normal if `degrees` is odd; exact and without rejection."""
+    """A chi-square variable at address i: a sum of exponentials, and a squared normal if `degrees` is odd; exact and without
+    rejection."""
 
     def add(q, total):
         first, second = random.words(stream, i, jnp.uint32(_DIRECTION + 1) + q.astype(jnp.uint32))

@@ -1,11 +1,14 @@
 """Engine "keys": every key of the row drawn, streamed in chunks; any context, memory independent of n.
 
-One pass serves every beta and every n of a nested grid: the first n keys of a row are the row of length n. Where the density is symmetric about the query only
-the marked points (T, Theta) are drawn, T by inversion of its law with 63 random bits, so that float32 resolves the nearest of 1e9 keys; where no statistic needs
+One pass serves every beta and every n of a nested grid: the first n keys of a row are the row of length n. Where the density is
+symmetric about the query only
+the marked points (T, Theta) are drawn, T by inversion of its law with 63 random bits, so that float32 resolves the nearest of
+1e9 keys; where no statistic needs
 directions, T alone. Otherwise the keys are drawn as vectors, and T = |q - x|^2 / 2.
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from scaling import random, sphere
-from scaling.attention import Leading, Row, absorb, block_state, collapse, empty, merge, row_of
+from scaling.attention import Leading, Row, Scalar, absorb, block_state, collapse, empty, map_row, merge, row_of
 from scaling.context import Independent
 from scaling.density import AbstractDensity
 from scaling.engine import order
@@ -33,7 +36,7 @@ _DIRECTION = 1 << 16  # counters of direction draws
 class Keys(AbstractEngine):
     """Brute force for any context: all n keys, in a streaming pass over chunks."""
 
-    name = "keys"
+    name: ClassVar[str] = "keys"
 
     def refusal(self, request: Request) -> str | None:
         """Only rows that are too long to be drawn are refused."""
@@ -107,16 +110,12 @@ class _Plan:
         """Rows [n, beta, replicate] of the replicates with these streams."""
         rows = _draw(stream, *self.arguments)
         back = np.argsort(self.order)
-        return Row(
-            **{f: None if v is None else (v[:, back] if f in ("gaps", "masses") else v[back]) for f, v in vars(rows).items()}
-        )
-
-
-Scalar = Float[Array, ""] | Float[np.ndarray, ""]
+        return map_row(rows, lambda x: x[back], lambda x: x[:, back])
 
 
 class _Source(eqx.Module):
-    """Draws the marked points of a density at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are needed."""
+    """Draws the marked points of a density at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are
+    needed."""
 
     points: order.OrderMap | order.MedianMap | None  # None where the density is not symmetric about the query
     reflects: bool = eqx.field(static=True)
@@ -129,7 +128,8 @@ class _Source(eqx.Module):
     directions: bool = eqx.field(static=True)
 
     def bits(self, stream: random.Stream, index):
-        """The randomness of the keys with these numbers: uniform variables for their D2Qs, words for their directions where needed.
+        """The randomness of the keys with these numbers: uniform variables for their D2Qs, words for their directions where
+        needed.
 
         The uniform variables are signed by their half: one array, so that XLA does not run the generator once for each word.
         """
@@ -145,6 +145,7 @@ class _Source(eqx.Module):
     def marked(self, stream: random.Stream, index, bits):
         """D2Qs (in units) and tangents [d, key] (or None) of the keys with these numbers and words."""
         if self.points is None:
+            assert self.density is not None and self.query is not None
             x = self.density.keys(stream, index, self.unit.dtype)
             tau = sphere.d2q(self.query, x) / self.unit
             return tau, (sphere.tangent(self.query, x) / jnp.sqrt(self.unit)).T if self.directions else None
@@ -159,6 +160,7 @@ class _Source(eqx.Module):
 
     def _d2q(self, signed):
         """D2Qs (in units) by inversion of the hazard."""
+        assert self.points is not None
         upper, v = signed < 0, jnp.abs(signed)
         lower_hazard = -jnp.log1p(-v)
         if self.reflects:
@@ -172,19 +174,15 @@ def _draw(stream, source: _Source, slope, n, chunk: int, depth: int, ranks: tupl
     """Rows [n, beta, replicate]; `n` ascending."""
     one = _lanes_row if elementwise else _chunks_row
     draw = jax.vmap(lambda s: one(s, source, slope, n, chunk, depth, ranks))
-    rows = draw(stream)  # [replicate, n, beta] with ranks after n
-    return Row(
-        **{
-            f: None if v is None else jnp.moveaxis(v, (0, 2), (3, 0)) if f in ("gaps", "masses") else jnp.moveaxis(v, 0, 2)
-            for f, v in vars(rows).items()
-        }
-    )
+    rows = draw(stream)  # [replicate, n, beta], with the ranks after n
+    return map_row(rows, lambda x: jnp.moveaxis(x, 0, 2), lambda x: jnp.moveaxis(x, (0, 2), (3, 0)))
 
 
 def _stages(source: _Source, stream, start: Leading, add, join, n, chunk: int, finish) -> Row:
     """Runs a pass over the keys and reads a row at every n: `add` takes the points of a chunk into a state, `join` merges states.
 
-    A pipeline of three steps (words, points, sums), each of which works on what the one before left in the step before: XLA keeps what a loop carries, and would
+    A pipeline of three steps (words, points, sums), each of which works on what the one before left in the step before: XLA
+    keeps what a loop carries, and would
     otherwise repeat the cheap parts of a draw, the random words above all, in everything that depends on them.
     """
     lane = jnp.arange(chunk, dtype=jnp.uint32)

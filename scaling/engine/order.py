@@ -1,11 +1,12 @@
 """Order statistics of the D2Q as polynomials: the map from hazards to D2Qs that the engine `extremes` evaluates on the device.
 
-Renyi's representation: with E_1, E_2, ... independent standard exponentials, g_i = n * sum over j <= i of E_j / (n - j + 1) is n times the cumulative
-hazard at the i-th smallest D2Q, T_(i) = F^{-1}(1 - exp(-g_i / n)), exactly, for every n and i. Only the i-th step has to be added to get the next point, and 1 - F
-is as accurate as F.
+Renyi's representation: with E_1, E_2, ... independent standard exponentials, g_i = n * sum over j <= i of E_j / (n - j + 1) is
+n times the cumulative hazard at the i-th smallest D2Q, T_(i) = F^{-1}(1 - exp(-g_i / n)), exactly, for every n and i. Only the
+i-th step has to be added to get the next point, and 1 - F is as accurate as F.
 
-log T_(i) = alpha log g_i + a smooth function of g_i. The i-th point only meets hazards around i, so the smooth part is a short Chebyshev series for each
-group of orders (1-2, 3-4, 5-8, ...), the same for all replicates: no table look-up, no quantile function on the device.
+log T_(i) = alpha log g_i + a smooth function of g_i. The i-th point only meets hazards around i, so the smooth part is a short
+Chebyshev series for each group of orders (1-2, 3-4, 5-8, ...), the same for all replicates: no table look-up, no quantile
+function on the device.
 """
 
 import equinox as eqx
@@ -29,7 +30,9 @@ Real = float | Float[Array, ""] | Float[np.ndarray, ""]
 
 
 class OrderMap(eqx.Module):
-    """log T_(i) = alpha log g_i + offset + sum_m coefficients[s, m] cos(m arccos x), x = scale[s] g_i^power[s] + shift[s], s the segment of i."""
+    """log T_(i) = alpha log g_i + offset + sum_m coefficients[s, m] cos(m arccos x), x = scale[s] g_i^power[s] + shift[s], s
+    the segment of i.
+    """
 
     alpha: Real
     offset: Real
@@ -54,7 +57,9 @@ def order_map(law: AbstractD2Q, n: float, k: int) -> OrderMap:
 
 
 class MedianMap(eqx.Module):
-    """T = e^{alpha log h} * sum_m coefficients[m] x^m, x = scale e^{alpha log h} + shift, for the hazards h <= log 2 of one key: the fastest of the maps."""
+    """T = e^{alpha log h} * sum_m coefficients[m] x^m, x = scale e^{alpha log h} + shift, for the hazards h <= log 2 of one
+    key: the fastest of the maps.
+    """
 
     alpha: Real
     scale: Real
@@ -64,7 +69,8 @@ class MedianMap(eqx.Module):
 
 
 def key_map(law: AbstractD2Q) -> "OrderMap | MedianMap":
-    """The map from the hazard of one key (a standard exponential variable) to its D2Q; for a law that reflects, up to its median log 2 only."""
+    """The map from the hazard of one key (a standard exponential variable) to its D2Q; for a law that reflects, up to its
+    median log 2 only."""
     if law.reflects:
         points = _median_map(law)
         if points.error < 3e-7:  # not for d = 2 and 4, whose D2Q is a series in half powers of z
@@ -115,7 +121,8 @@ def evaluate(points: OrderMap, segment: Int[Array, ""], log_g: Float[Array, "*po
 
 
 def _fit(law: AbstractD2Q, n: float, low, high, degree: int, start) -> OrderMap:
-    """Chebyshev series on the hazards [low, high] of each segment, in the power of the hazard that bends least; `start` may be longer."""
+    """Chebyshev series on the hazards [low, high] of each segment, in the power of the hazard that bends least; `start` may be
+    longer."""
     nodes = 2 * (degree + 1)
     x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
     check = np.cos(np.pi * (np.arange(nodes - 1) + 1) / nodes)
@@ -148,7 +155,8 @@ def _fit(law: AbstractD2Q, n: float, low, high, degree: int, start) -> OrderMap:
 
 
 def _starts(k: int, whole: bool) -> np.ndarray:
-    """First orders of the segments, counted from 0: even, doubling from the near end, and from the far end too where the whole row is drawn."""
+    """First orders of the segments, counted from 0: even, doubling from the near end, and from the far end too where the whole
+    row is drawn."""
     near = [0, *(2**j for j in range(1, 40) if 2**j < k)]
     if whole:
         far = [k - 2**j for j in range(1, 40) if 2**j < k]

@@ -1,9 +1,10 @@
 """The rest of a row: the joint law of the sums over all keys beyond the k nearest, and the k that makes it accurate enough.
 
-Given T_(k), the other n - k keys are independent with the law of T given T > T_(k). Their six sums (of w, w^2, w^3, w^4, w (T - T_(k)) and w^2 (2T - T^2)) enter every
-statistic jointly: they are drawn as one Gaussian vector with their exact mean and covariance. That leaves out the third cumulants, which are (n - k) times a third moment,
-so that the relative bias of a statistic is of the order of M3 / Z^3, where M3 is the rest's expected sum of w^3. k is the smallest for which the leading
-terms of the bias stay below the requested tolerance: 12 to 200 points at critical beta, 2 or 4 far below it, where Z is large.
+Given T_(k), the other n - k keys are independent with the law of T given T > T_(k). Their six sums (of w, w^2, w^3, w^4, w (T -
+T_(k)) and w^2 (2T - T^2)) enter every statistic jointly: they are drawn as one Gaussian vector with their exact mean and
+covariance. That leaves out the third cumulants, which are (n - k) times a third moment, so that the relative bias of a
+statistic is of the order of M3 / Z^3, where M3 is the rest's expected sum of w^3. k is the smallest for which the leading terms
+of the bias stay below the requested tolerance: 12 to 200 points at critical beta, 2 or 4 far below it, where Z is large.
 """
 
 from typing import NamedTuple
@@ -30,7 +31,9 @@ _RANK_WEIGHT /= np.sum(_RANK_WEIGHT)
 
 
 class Remainder(eqx.Module):
-    """Mean [6] and Cholesky factor [6, 6] (lower, packed) of the rest's sums, relative to w_(k), as Chebyshev series in x = scale log g_k + shift."""
+    """Mean [6] and Cholesky factor [6, 6] (lower, packed) of the rest's sums, relative to w_(k), as Chebyshev series in x =
+    scale log g_k + shift.
+    """
 
     scale: Float[np.ndarray, " beta"]
     shift: Float[np.ndarray, " beta"]
@@ -47,8 +50,9 @@ class Moments(NamedTuple):
 def moments(
     law: AbstractD2Q, beta: Float[np.ndarray, " point"], unit: Float[np.ndarray, " point"], t: Float[np.ndarray, " point"]
 ) -> Moments:
-    """E[phi | T > t] and E[phi phi^T | T > t] of phi = (w, w^2, w^3, w^4, w Delta, w^2 S), w = e^{-beta (T - t)}, Delta = (T - t) / unit,
-    S = (2T - T^2) / unit, by Gauss-Legendre panels in the angle (T = 1 - cos theta), graded towards t by the width of w^8."""
+    """E[phi | T > t] and E[phi phi^T | T > t] of phi = (w, w^2, w^3, w^4, w Delta, w^2 S), w = e^{-beta (T - t)}, Delta = (T -
+    t) / unit, S = (2T - T^2) / unit, by Gauss-Legendre panels in the angle (T = 1 - cos theta), graded towards t by the width
+    of w^8."""
     a = (law.d - 1) / 2
     reach = np.full_like(t, 50 + 2 * a)
     for _ in range(4):  # where the weight of one key, times the growth of the density, has dropped by e^-50
@@ -122,7 +126,9 @@ def choose_k(
 def remainder(
     law: AbstractD2Q, n: float, beta: Float[np.ndarray, " beta"], unit: Float[np.ndarray, " beta"], k: Int[np.ndarray, " beta"]
 ) -> Remainder:
-    """The law of the rest beyond the k-th nearest of n keys, as a function of g_k, n times the cumulative hazard at T_(k); one k for each beta."""
+    """The law of the rest beyond the k-th nearest of n keys, as a function of g_k, n times the cumulative hazard at T_(k);
+    one k for each beta.
+    """
     low, high = np.log(special.gammaincinv(k, _RANGE)), np.log(special.gammainccinv(k, _RANGE))
     nodes = DEGREE + 2
     x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
@@ -155,9 +161,11 @@ def _panels(split: int):
 
 
 def _bias(law, n, beta, unit, k, t, m: Moments, statistics):
-    """Leading terms of the relative bias (absolute for entropy and log_partition) of every statistic, given T_(k) = t [point, statistic].
+    """Leading terms of the relative bias (absolute for entropy and log_partition) of every statistic, given T_(k) = t [point,
+    statistic].
 
-    From the third-order Taylor terms of S / Z^p at the neglected third cumulants. In units of w_(k): Z >= 1 + (k - 1 larger ones) + M1, and the same for the other sums.
+    From the third-order Taylor terms of S / Z^p at the neglected third cumulants. In units of w_(k): Z >= 1 + (k - 1 larger
+    ones) + M1, and the same for the other sums.
     """
     rest = (n - k)[:, None] * m.mean
     m1, m2, m3, m4 = rest[:, :4].T
@@ -187,7 +195,8 @@ def _bias(law, n, beta, unit, k, t, m: Moments, statistics):
 
 
 def _bound_of(name: str, bounds, q):
-    """The bound of a statistic from the ones of the plain ones; a square has 4 times the bound; ranked ones behave as top_weight does."""
+    """The bound of a statistic from the ones of the plain ones; a square has 4 times the bound; ranked ones behave as
+    top_weight does."""
     factor = 1.0
     while name.endswith("_squared"):
         name, factor = name.removesuffix("_squared"), 4 * factor
@@ -213,7 +222,8 @@ def _quantile(law: AbstractD2Q, hazard):
 
 
 def _cholesky(covariance):
-    """Lower Cholesky factors of a stack of covariances that may be singular: a column whose variance is lost to rounding is zero."""
+    """Lower Cholesky factors of a stack of covariances that may be singular: a column whose variance is lost to rounding is
+    zero."""
     size = covariance.shape[-1]
     scale = np.sqrt(np.maximum(np.einsum("pii->pi", covariance), 0))
     factor = np.zeros_like(covariance)

@@ -19,9 +19,10 @@ from scaling.statistic import default_names, parse
 from tests import stat
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "uniform_keys.json").read_text())["finite"]
-EXACT = ["top_weight", "second_weight", "ipr", "sum_cubes", "sum_fourths", "entropy", "log_partition", "mean_d2q", "top_weight_squared",
-         "ipr_squared", "mean_d2q_squared", "tangential_square", "tangential_square_given_d2q"]  # fmt: skip
-BOUNDED = {"entropy": None, "log_partition": None, "mean_d2q": 2, "mean_d2q_squared": 4}  # the others are in [0, 1]
+EXACT = [
+    *("top_weight", "second_weight", "ipr", "sum_cubes", "sum_fourths", "entropy", "log_partition", "mean_d2q"),
+    *("top_weight_squared", "ipr_squared", "mean_d2q_squared", "tangential_square", "tangential_square_given_d2q"),
+]
 
 
 def request(density, n, beta, names, *, replicates, seed=5, first=0, query=None, tolerance=1e-6, dtype="float32"):
@@ -139,10 +140,17 @@ def test_von_mises_fisher_against_brute_force(d, concentration, cosine):
             stat.assert_same_law(x, y, sees=0.2)
 
 
-@pytest.mark.parametrize("density", [Quadratic([[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0]]), Mixture([Uniform(3), VonMisesFisher([0, 0, 1], 9.0)], [0.4, 0.6])],
-                         ids=["quadratic", "mixture"])  # fmt: skip
+ASYMMETRIC = {
+    "quadratic": Quadratic([[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0]]),
+    "mixture": Mixture([Uniform(3), VonMisesFisher([0, 0, 1], 9.0)], [0.4, 0.6]),
+}
+
+
+@pytest.mark.parametrize("density", ASYMMETRIC.values(), ids=ASYMMETRIC)
 def test_keys_for_asymmetric_densities(density):
-    """The mean partition function of `keys` against the Laplace transform of the D2Q law, n E e^{-beta T}, at a query off every axis."""
+    """The mean partition function of `keys` against the Laplace transform of the D2Q law, n E e^{-beta T}, at a query off
+    every axis.
+    """
     query = np.array([0.48, -0.6, 0.64])
     beta, n = 6.0, 200
     x = draw(Keys(), density, n, beta, ["log_partition", "mean_d2q", "tangential_square"], replicates=4000, query=query)[0, 0]
@@ -188,7 +196,9 @@ def test_a_replicate_is_a_function_of_its_index_alone(engine):
     names = ["top_weight", "entropy"]
     alone = draw(engine, Uniform(5), 700, 20.0, names, replicates=40)[0, 0]
     np.testing.assert_allclose(draw(engine, Uniform(5), 700, 20.0, names, replicates=150)[0, 0][:, :40], alone, rtol=2e-6)
-    np.testing.assert_allclose(draw(engine, Uniform(5), 700, 20.0, names, replicates=15, first=25)[0, 0], alone[:, 25:], rtol=2e-6)
+    np.testing.assert_allclose(
+        draw(engine, Uniform(5), 700, 20.0, names, replicates=15, first=25)[0, 0], alone[:, 25:], rtol=2e-6
+    )
     grid = draw(engine, Uniform(5), [50, 700, 5000], [1.0, 20.0, 300.0], names, replicates=40)
     np.testing.assert_allclose(grid[1, 1], alone, rtol=1e-5)
     other = draw(engine, Uniform(5), 700, 20.0, names, replicates=40, seed=6)[0, 0]
@@ -264,7 +274,9 @@ def test_one_two_and_four_devices_draw_the_same(engine):
     results = []
     for devices in (1, 2, 4):
         env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-        out = subprocess.run([sys.executable, "-c", code, engine], capture_output=True, env=env, cwd=Path(__file__).parents[2], check=True)
+        out = subprocess.run(
+            [sys.executable, "-c", code, engine], capture_output=True, env=env, cwd=Path(__file__).parents[2], check=True
+        )
         import io
 
         results.append(np.load(io.BytesIO(out.stdout)))

@@ -19,7 +19,7 @@ def test_streams_are_jax_keys(rng):
         key = jax.random.fold_in(key, random.stable_hash(name))
     for i in range(4):
         data = jax.random.key_data(jax.random.fold_in(key, i))
-        assert (int(stream.first[i]), int(stream.second[i])) == (int(data[0]), int(data[1]))
+        assert (int(np.asarray(stream.first)[i]), int(np.asarray(stream.second)[i])) == (int(data[0]), int(data[1]))
 
 
 def test_words_are_jax_bits(rng):

@@ -1,10 +1,11 @@
 """Names, and the values of every statistic on one row that can be checked by hand."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scaling.attention import block_state, row_of
+from scaling.attention import block_state, map_row, row_of
 from scaling.statistic import default_names, evaluate, known_names, parse, ranks_of
 
 # Three keys with weights 4/7, 2/7, 1/7 at beta = 2; their D2Qs are 0.1 + (0, 1, 2) log(2) / 2.
@@ -37,9 +38,9 @@ def test_value(name):
     ranks = ranks_of(statistics)
     state = block_state(jnp.asarray(T, jnp.float32), jnp.asarray([2.0]), jnp.float32(1), 3, jnp.zeros((2, 3)))
     row = row_of(state, jnp.asarray([2.0]), ranks)
-    values = {f: None if v is None else np.asarray(v, np.float64) for f, v in vars(row).items()}
-    values["tangent"] = np.array([0.3 * (7 / 4) ** 2])
-    value = evaluate(statistics, type(row)(**values), ranks, np.array([2.0]), np.array(1.0))
+    row = map_row(row, lambda x: np.asarray(x, np.float64), lambda x: np.asarray(x, np.float64))
+    row = eqx.tree_at(lambda r: r.tangent, row, np.array([0.3 * (7 / 4) ** 2]))
+    value = evaluate(statistics, row, ranks, np.array([2.0]), np.array([1.0]))
     assert value[0, 0] == pytest.approx(TABLE[name], rel=2e-6)
 
 
