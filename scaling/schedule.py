@@ -17,7 +17,7 @@ YaRN's s is the factor by which the context is longer than in training; here tha
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from scaling import _check
@@ -99,7 +99,7 @@ def context_lengths(n: Any) -> list[float]:
     return lengths
 
 
-def holding(top_weight: Sequence[float], level: float) -> bool:
+def holding(top_weight: Iterable[float], level: float) -> bool:
     """Whether every expected top weight is within 10% of `level`."""
     return all(abs(weight - level) <= TOLERANCE * level for weight in top_weight)
 

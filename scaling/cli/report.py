@@ -49,8 +49,8 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterable[str]:
-    """Plain values as `name  value`, and below them tables: of lists of records, and of mappings, where those with the same keys are
-    columns of one table."""
+    """Plain values as `name  value`, and below them tables: of lists of records; of mappings, which are columns of one table
+    if they have the same keys."""
     records = {key: rows for key, value in answer.items() if (rows := _records(key, value))}
     answer = {key: value for key, value in answer.items() if key not in records}
     tables: dict[tuple[str, ...], list[tuple[str, Mapping]]] = {}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import xarray
 
 WIDTH = 7.2  # inches: two columns of a paper
+COLUMN = 3.5  # inches: one column
 DPI = 200
 # Luminance falls from the first to the last, so that a grey print keeps them apart; line styles differ as well.
 LIGHT, MIDDLE, DARK = "#a6c8e0", "#d95f02", "#08306b"

@@ -159,7 +159,7 @@ def test_settings_of_matplotlib_stay_the_callers(out, tmp_path, no_engine):
 
 
 def test_unknown_name_and_unusable_directories(tmp_path, no_engine):
-    assert figure.figure_names() == [NAME]
+    assert NAME in figure.figure_names()
     with pytest.raises(ValueError, match=r"`name` must be one of .*did you mean `ordered-weights`"):
         figure.draw("ordered-weight", out=tmp_path)
     (tmp_path / "file").touch()
