@@ -16,6 +16,7 @@ from scipy.special import gammaln
 from scaling import _check
 from scaling.exact import expected_limit, top_weight
 from scaling.exact.measure import log_intensity as uniform_log_intensity
+from scaling.law import laws_within
 
 if TYPE_CHECKING:
     from scaling.d2q import AbstractD2Q
@@ -44,7 +45,20 @@ class Regime:
     d: int
     n: float
     beta: float
+    concentration: float | None  # of von Mises-Fisher keys about the query, 0 for uniform keys; None for any other law
     note: str | None  # what the label or a number needs to be read with
+
+    @property
+    def laws(self) -> tuple[str, ...]:
+        """The numbers of the theorems on the weights whose predictions are within 10% of the exact expected values in this cell.
+
+        It may be empty, and a cell in the middle of the critical regime of a high dimension usually has none: the label says
+        which picture a cell resembles, `laws` whose formulas may be used. Empty, too, where there are no exact values
+        (`concentration` is None). About a second, so it is computed when asked for; see `scaling.law.laws_within`.
+        """
+        if self.concentration is None:
+            return ()
+        return laws_within(self.d, self.n, self.beta, concentration=self.concentration, log_intensity=self.log_intensity)
 
 
 def regime(
@@ -121,6 +135,7 @@ def _regime(d: int, n: float, beta: float, concentration: float, law: "AbstractD
         d=d,
         n=n,
         beta=beta,
+        concentration=concentration if law is None else None,
         note=note,
     )
 

@@ -36,7 +36,7 @@ class Regime(Command):
         else:
             found = regime(d, n, beta, concentration=concentration)
         answer = {entry.name: getattr(found, entry.name) for entry in fields(found)}
-        return {**answer, "n": _whole(n)}
+        return {**answer, "n": _whole(n), "laws": list(found.laws)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Simulate(Command):
     keys: Keys
     seed: Annotated[str, flag("INT", "Seed of the random numbers, 0 to 2^32 - 1.")]
     replicates: Annotated[str, flag("INT", "Independent rows to average. Default: 1000.")] = "1000"
-    engine: Annotated[str, flag("NAME", "auto, keys or extremes. Default: auto.")] = "auto"
+    engine: Annotated[str, flag("NAME", "auto, keys, extremes or poisson (the critical limit). Default: auto.")] = "auto"
     statistics: Statistics = None
     tolerance: Annotated[str, flag("FLOAT", "Relative bias that an engine may add to a mean. Default: 1e-6.")] = "1e-6"
     dtype: Annotated[str, flag("float32|float64", "Working precision on the device. Default: float32.")] = "float32"

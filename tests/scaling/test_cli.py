@@ -211,11 +211,13 @@ def test_bad_sweep_files(capsys, here, old, new, message):
 def test_regime(capsys):
     found = answer(capsys, f"regime {CELL}")
     assert list(found) == [
-        "regime", "output_regime", "gamma", "tau", "log_window", "log_intensity", "alpha", "top_weight", "d", "n", "beta", "note",
+        "regime", "output_regime", "gamma", "tau", "log_window", "log_intensity", "alpha", "top_weight", "d", "n", "beta",
+        "concentration", "note", "laws",
     ]  # fmt: skip
     assert found["regime"] == "subcritical"
     assert found["n"] == 1_000_000 and isinstance(found["n"], int)
     assert found["top_weight"] == regime(5, 1e6, 40.0).top_weight
+    assert found["laws"] == ["3.2", "3.3"]
 
 
 def test_numbers_that_are_not_finite_are_null(capsys):

@@ -152,3 +152,21 @@ def test_the_intensity_is_that_of_lemma_d1():
     d, a = 7, 3.0
     log_area = math.log(2) + d / 2 * math.log(math.pi) - gammaln(d / 2)
     assert regime(d, 10, 1.0).log_intensity == pytest.approx(a * math.log(2 * math.pi) - log_area - gammaln(a + 1), abs=1e-12)
+
+
+def test_laws_of_a_cell():
+    assert regime(5, 1e6, 3e5).laws == ("3.1", "3.2")
+    assert regime(5, 1e6, 1851.8075).laws == ("3.2",)
+    assert regime(128, 1e6, 92.130956).laws == ()  # half of the weight on one key, far from any limit law
+    assert regime(5, 1e6, 0.5).laws == ()
+    # At their mean, concentrated keys are uniform keys with another intensity once beta sees that alone.
+    assert regime(3, 1e9, 1e9, concentration=2.0).laws == ("3.2",)
+    assert regime(3, 1e6, 1e6, density=VonMisesFisher([0.0, 1.0, 0.0], 2.0)).laws == ()
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_laws_agree_with_the_label_in_low_dimension(d):
+    theorem = {"supercritical": "3.1", "critical": "3.2", "subcritical": "3.3"}
+    for gamma in (1e-4, 0.5, 1e4):
+        found = regime(d, 1e12, gamma * 1e12 ** (2 / (d - 1)))
+        assert theorem[found.regime] in found.laws
