@@ -14,7 +14,7 @@ from scaling.engine import Request, choose
 from scaling.estimate import Estimate, Moments
 from scaling.statistic import default_names, parse
 
-MOST_REPLICATES = 2**32  # replicates are numbered with 32 bits
+MOST_REPLICATES = 2**31  # replicates are numbered with 32 bits, and a block beyond the end
 
 
 class Simulation(eqx.Module):
@@ -103,7 +103,7 @@ def simulate(
 
 
 def replicate_count(value) -> int:
-    """Returns the number of replicates, or raises unless it is an integer from 1 to 2^32."""
+    """Returns the number of replicates, or raises unless it is an integer from 1 to 2^31."""
     count = whole("replicates", value, 1)
     require(count <= MOST_REPLICATES, "replicates", f"be at most {MOST_REPLICATES}", value)
     return count

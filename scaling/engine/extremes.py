@@ -196,26 +196,25 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
     noise = jax.lax.map(lambda j: random.normal(random.words(stream, jnp.uint32(_REST), j)[0], dtype), counters)
     lower = jnp.zeros((remainder.SUMS, remainder.SUMS, *x.shape), dtype).at[np.tril_indices(remainder.SUMS)].set(factor)
     w, square, cube, fourth, w_delta, chord = mean + jnp.sum(lower * noise[:, None], axis=1)
-    w = jnp.maximum(w, 0)
     gap = slope * jnp.maximum(tau - row.nearest, 0)
     f = jnp.exp(-gap)
     f2 = f * f
-    chord = f2 * jnp.maximum(chord, 0)
+    chord = f2 * chord  # none of the sums is clipped at 0, which would bias their means
     tangent = row.tangent
     if tangent is not None:
         # An isotropic Gaussian of d - 1 components with total variance `chord` is added to a vector of length sqrt(tangent).
         along = random.normal(random.words(stream, jnp.uint32(_REST), jnp.uint32(_DIRECTION))[0], dtype)
         across = _chi_square(stream, jnp.uint32(_REST), d - 2, dtype)
-        size = jnp.sqrt(chord / (d - 1).astype(dtype))
+        size = jnp.sqrt(jnp.maximum(chord, 0) / (d - 1).astype(dtype))
         tangent = (jnp.sqrt(tangent) + size * along) ** 2 + size**2 * across
     return Row(
         nearest=row.nearest,
         rest=row.rest + f * w,
-        square=jnp.maximum(row.square + f2 * square, 0),
-        cube=jnp.maximum(row.cube + f2 * f * cube, 0),
-        fourth=jnp.maximum(row.fourth + f2 * f2 * fourth, 0),
-        energy=jnp.maximum(row.energy + f * (slope * w_delta + gap * w), 0),
-        d2q=jnp.maximum(row.d2q + f * (w_delta + tau * w), 0),
+        square=row.square + f2 * square,
+        cube=row.cube + f2 * f * cube,
+        fourth=row.fourth + f2 * f2 * fourth,
+        energy=row.energy + f * (slope * w_delta + gap * w),
+        d2q=row.d2q + f * (w_delta + tau * w),
         spread=row.spread + chord,
         gaps=row.gaps,
         masses=row.masses,

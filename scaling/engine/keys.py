@@ -25,7 +25,7 @@ from scaling.engine.base import AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
 from scaling.statistic import ranks_of
 
-MOST_KEYS = 2**32  # keys of a row are counted with 32 bits
+MOST_KEYS = 2**31  # keys of a row are counted with 32 bits, and a chunk or two beyond the end
 _LANES = 16_384  # running sums (of one beta each) side by side in the elementwise pass
 _CHUNKS = (64, 512, 4096)  # lanes of the elementwise pass: few sizes, since each is a compilation
 _CHUNK = 1 << 15  # random numbers in a chunk of vectors: the chunk stays in the cache
