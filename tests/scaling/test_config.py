@@ -171,7 +171,7 @@ BAD = [
     ("replicates", 0, "replicates: must be an integer >= 1, but was 0"),
     ("replicates", "10", "replicates: must be an integer >= 1, but was '10'"),
     ("replicates", 10**10, "replicates: must be at most 59652323 here"),
-    ("engine", "key", "engine: must be one of auto, extremes, keys (did you mean `keys`?), but was 'key'"),
+    ("engine", "key", "engine: must be one of auto, extremes, keys, poisson (did you mean `keys`?), but was 'key'"),
     ("dtype", "float16", "dtype: must be one of float32, float64"),
     ("tolerance", 0, "tolerance: must be finite and > 0, but was 0"),
     ("statistics", [], "statistics: must name at least one statistic"),
