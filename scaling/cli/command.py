@@ -194,7 +194,7 @@ class Sweep(Command):
 
 @dataclass(frozen=True)
 class Figure(Command):
-    """Draws a figure from its sweep stores; what they lack is simulated first."""
+    """Draws a figure from its stores; what they lack is computed first."""
 
     name: Annotated[tyro.conf.Positional[str], flag("NAME", "Name of the figure, such as ordered-weights.")] = field(
         metadata={"positional": True}
@@ -222,9 +222,9 @@ COMMANDS: dict[str, type[Command]] = {
     "exact": Exact,
     "critical-beta": CriticalBeta,
     "simulate": Simulate,
-    "schedule": Schedule,
     "sweep": Sweep,
     "figure": Figure,
+    "schedule": Schedule,
 }
 
 

@@ -33,7 +33,7 @@ def load(out, name) -> xarray.Dataset:
     return xarray.load_dataset(out / f"{name}.nc", engine="scipy")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["phase-diagram", "regimes"])
 def test_drawing_again_computes_nothing_and_gives_the_same_bytes(out, tmp_path, monkeypatch, name):
     def compute(**settings):
         raise AssertionError("something was computed")
@@ -48,6 +48,10 @@ def test_drawing_again_computes_nothing_and_gives_the_same_bytes(out, tmp_path, 
 def test_what_a_figure_leaves(out, name):
     data = load(out, name)
     module = import_module(f"scaling.figure.{name.replace('-', '_')}")
+    kept = cells.load_or_compute(
+        out / f"{name}-exact-quick.nc", module.SETTINGS["quick"], lambda: pytest.fail("something was computed")
+    )
+    xarray.testing.assert_identical(kept.drop_attrs(), data.drop_attrs())
     assert json.loads(data.attrs["settings"]) == module.SETTINGS["quick"] and set(module.SETTINGS) == {"full", "quick"}
     assert data.attrs["title"] == name and data.attrs["caption"] + "\n" == (out / f"{name}.txt").read_text()
     assert all({"long_name", "units"} <= data[v].attrs.keys() for v in data.variables)
@@ -96,7 +100,7 @@ def test_phase_diagram_is_exact(out):
 
 def test_critical_slope_is_the_local_slope():
     data = critical_slope.compute(d=[16], n=[1e2, 1e8], nodes=15, points=7)
-    for i in (0, 3, 6):
+    for i in (0, 4):
         assert float(data.slope[0, i]) == pytest.approx(local_slope(16, round(float(data.n[i]))), rel=2e-5)
     assert float(data.alpha[0]) == pytest.approx(2 / 15) and data.log_slope[2] == pytest.approx(1 / math.log(1e4))
     np.testing.assert_allclose(data.ratio, data.slope / (2 / 15))
