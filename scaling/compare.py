@@ -5,16 +5,16 @@ size and for every law, laws with atoms included; nothing is resampled.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from scipy import stats
 
 from scaling._check import finite_above, reject, require
 
+Values = np.ndarray | Sequence  # numbers in one dimension
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _GRID = 1000  # panels on which the standard deviation of an empirical distribution function is integrated
 
@@ -61,7 +61,7 @@ class Rate(eqx.Module):
         )
 
 
-def sup_distance(samples: ArrayLike, cdf: Callable, *, level: float | int = 0.01) -> Distance:
+def sup_distance(samples: Values, cdf: Callable, *, level: float | int = 0.01) -> Distance:
     """sup |F_R - F| of independent samples [R] against a distribution function, with the Dvoretzky-Kiefer-Wolfowitz band.
 
     `cdf` is vectorised and right-continuous; it may have atoms. The band is sqrt(log(2 / level) / (2 R)), Massart's constant.
@@ -78,7 +78,7 @@ def sup_distance(samples: ArrayLike, cdf: Callable, *, level: float | int = 0.01
     return Distance("sup distance", value, _massart(len(x), level), level, (len(x),))
 
 
-def sup_distance_between(first: ArrayLike, second: ArrayLike, *, level: float | int = 0.01) -> Distance:
+def sup_distance_between(first: Values, second: Values, *, level: float | int = 0.01) -> Distance:
     """sup |F_R - G_S| of two sets of independent samples, [R] and [S]: a band around each, at half the level.
 
     Raises `ValueError` as `sup_distance` does.
@@ -88,12 +88,12 @@ def sup_distance_between(first: ArrayLike, second: ArrayLike, *, level: float | 
     return Distance("sup distance", value, _massart(len(x), level / 2) + _massart(len(y), level / 2), level, (len(x), len(y)))
 
 
-def wasserstein(samples: ArrayLike, cdf: Callable, *, low: float | int, high: float | int, level: float | int = 0.01) -> Distance:
+def wasserstein(samples: Values, cdf: Callable, *, low: float | int, high: float | int, level: float | int = 0.01) -> Distance:
     """Wasserstein-1 distance, int |F_R - F| dx, of independent samples [R] to a law on [low, high]; in units of the samples.
 
     The integral runs over the gaps between samples, split where F crosses the step, by 8-point Gauss quadrature. Two bands hold,
-    and the smaller one is reported: (high - low) times the band of `sup_distance`; and R^{-1/2} int sqrt(F (1 - F)) dx, which bounds
-    the mean of the distance, plus (high - low) sqrt(log(1 / level) / (2 R)) (McDiarmid: one sample moves the distance by
+    and the smaller one is reported: (high - low) times the band of `sup_distance`; and R^{-1/2} int sqrt(F (1 - F)) dx, which
+    bounds the mean of the distance, plus (high - low) sqrt(log(1 / level) / (2 R)) (McDiarmid: one sample moves the distance by
     (high - low) / R).
 
     Raises `ValueError` as `sup_distance` does, for samples outside [low, high], and unless low < high.
@@ -113,7 +113,7 @@ def wasserstein(samples: ArrayLike, cdf: Callable, *, low: float | int, high: fl
 
 
 def wasserstein_between(
-    first: ArrayLike, second: ArrayLike, *, low: float | int, high: float | int, level: float | int = 0.01
+    first: Values, second: Values, *, low: float | int, high: float | int, level: float | int = 0.01
 ) -> Distance:
     """Wasserstein-1 distance of two sets of independent samples, [R] and [S], of laws on [low, high]; in units of the samples.
 
@@ -132,9 +132,7 @@ def wasserstein_between(
     return Distance("Wasserstein-1 distance", value, band, level, (len(x), len(y)))
 
 
-def rate(
-    n: ArrayLike, values: ArrayLike, limit: float | int, *, errors: ArrayLike | None = None, level: float | int = 0.95
-) -> Rate:
+def rate(n: Values, values: Values, limit: float | int, *, errors: Values | None = None, level: float | int = 0.95) -> Rate:
     """Fits |value - limit| ~ K n^{-r} to values [point] at ascending n [point] by least squares in log n.
 
     With `errors`, the standard errors [point] of independent values, points are weighted by (error / difference)^-2. The interval
@@ -179,7 +177,7 @@ def rate(
     )
 
 
-def local_rates(n: ArrayLike, values: ArrayLike, limit: float | int) -> Float[np.ndarray, " step"]:
+def local_rates(n: Values, values: Values, limit: float | int) -> Float[np.ndarray, " step"]:
     """-d log |value - limit| / d log n between neighbouring n [point]: one rate a step, [point - 1]; dimensionless.
 
     Raises `ValueError` as `rate` does, for fewer than 2 points.
@@ -188,7 +186,7 @@ def local_rates(n: ArrayLike, values: ArrayLike, limit: float | int) -> Float[np
     return -np.diff(np.log(np.abs(difference))) / np.diff(np.log(n))
 
 
-def extrapolate(n: ArrayLike, values: ArrayLike, rate: float | int) -> Float[np.ndarray, " step"]:
+def extrapolate(n: Values, values: Values, rate: float | int) -> Float[np.ndarray, " step"]:
     """The limits that neighbouring values imply if value - limit ~ K n^{-rate} (Richardson), [point - 1].
 
     The limit is not an input, so this tests one that was predicted. What the next power of n leaves shrinks from one entry to the
@@ -202,7 +200,7 @@ def extrapolate(n: ArrayLike, values: ArrayLike, rate: float | int) -> Float[np.
     return value[1:] + np.diff(value) / (factor - 1)
 
 
-def _numbers(argument: str, values: ArrayLike) -> np.ndarray:
+def _numbers(argument: str, values: Values) -> np.ndarray:
     try:
         x = np.asarray(values, np.float64)
     except (TypeError, ValueError):
@@ -212,7 +210,7 @@ def _numbers(argument: str, values: ArrayLike) -> np.ndarray:
     return x
 
 
-def _samples(argument: str, values: ArrayLike) -> np.ndarray:
+def _samples(argument: str, values: Values) -> np.ndarray:
     x = _numbers(argument, values)
     require(len(x) > 0, argument, "have at least one sample", f"of shape {x.shape}")
     return np.sort(x)
@@ -278,7 +276,7 @@ def _steps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return points, np.searchsorted(x, points, "right") / len(x) - np.searchsorted(y, points, "right") / len(y)
 
 
-def _sequence(n: ArrayLike, values: ArrayLike, least: int) -> tuple[np.ndarray, np.ndarray]:
+def _sequence(n: Values, values: Values, least: int) -> tuple[np.ndarray, np.ndarray]:
     n, value = _numbers("n", n), _numbers("values", values)
     require(len(n) >= least, "n", f"have at least {least} points", f"of {len(n)}")
     require(n.shape == value.shape, "values", f"have one entry for every n, shape {n.shape}", f"of shape {value.shape}")
@@ -286,7 +284,7 @@ def _sequence(n: ArrayLike, values: ArrayLike, least: int) -> tuple[np.ndarray, 
     return n, value
 
 
-def _differences(n: ArrayLike, values: ArrayLike, limit: float | int, least: int) -> tuple[np.ndarray, np.ndarray]:
+def _differences(n: Values, values: Values, limit: float | int, least: int) -> tuple[np.ndarray, np.ndarray]:
     n, value = _sequence(n, values, least)
     require(math.isfinite(limit), "limit", "be finite", limit)
     difference = value - float(limit)

@@ -15,6 +15,7 @@ import tyro
 from scaling.cli.base import Command
 from scaling.cli.flags import Beta, Cell, Dimension, Exponent, Gamma, Json, Keys, Length, Statistics, flag
 from scaling.cli.schedule import Schedule
+from scaling.cli.verify import Verify
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,7 @@ COMMANDS: dict[str, type[Command]] = {
     "sweep": Sweep,
     "figure": Figure,
     "schedule": Schedule,
+    "verify": Verify,
 }
 
 

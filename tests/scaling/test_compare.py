@@ -32,7 +32,7 @@ def test_sup_distance_is_the_kolmogorov_statistic():
     assert found.value == pytest.approx(stats.kstest(x, BETA.cdf).statistic, abs=1e-14)
     assert found.band == pytest.approx(math.sqrt(math.log(40) / (2 * 137)))
     y = draws(1, 61) ** 1.1
-    assert sup_distance_between(x, y).value == pytest.approx(stats.ks_2samp(x, y).statistic, abs=1e-14)
+    assert sup_distance_between(x, y).value == pytest.approx(stats.ks_2samp(x, y)[0], abs=1e-14)
 
 
 def test_sup_distance_sees_atoms():
