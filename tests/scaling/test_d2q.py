@@ -76,7 +76,8 @@ def exact_log_probability(d: int, concentration: float, angle: float, t: float, 
             bessel = mp.besseli(order, z) / z**order if z else 2**-order / mp.gamma(order + 1)
             return mp.exp(k * cosine * mp.cos(theta)) * (2 * mp.pi) ** (order + 1) * bessel * mp.sin(theta) ** (d - 2)
 
-        scale = 1 / density(end)  # mpmath's quadrature stops at an absolute error
+        # mpmath's quadrature stops at an absolute error, so the integral has to be about 1
+        scale = 1 / (density(end) * (mp.pi - end if upper else end))
         # dyadic panels towards either end and even ones in the middle
         if upper:
             points = [end] + [mp.pi - (mp.pi - end) * mp.mpf(2) ** -j for j in range(1, 14)] + [mp.pi]
@@ -160,8 +161,8 @@ def test_vmf_log_normaliser_against_mpmath(d, concentration):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("angle", (0.0, math.pi, 0.3, 2.4))
-@pytest.mark.parametrize("concentration", CONCENTRATIONS)
+@pytest.mark.parametrize("angle", (0.0, math.pi, 2.4))
+@pytest.mark.parametrize("concentration", (1.0, 50.0, 1e6))
 @pytest.mark.parametrize("d", (2, 3, 5, 16, 64, 512))
 def test_vmf_quantiles_against_mpmath(d, concentration, angle):
     law = vmf_d2q(d, concentration, angle)
