@@ -65,7 +65,7 @@ def label(cell):
 def test_extremes_against_exact_values(cell):
     d, n, beta = cell["d"], cell["n"], cell["beta"]
     bulk = n >= 1000 and beta < 100
-    samples = draw(Extremes(), Uniform(d), n, beta, EXACT, replicates=2000 if bulk else 8000)
+    samples = draw(Extremes(), Uniform(d), n, beta, EXACT, replicates=1000 if bulk else 6000)
     agree(samples[0, 0], cell["values"], EXACT, n, beta, error=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_directions(engine, d):
     stat.assert_same_law(x[2], np.sum(out**2, axis=1), sees=0.12)
 
 
-@pytest.mark.parametrize("n", [2, 50, 400, 30_000])
+@pytest.mark.parametrize("n", [2, 50, 400, 6000])
 def test_whole_laws_of_the_two_engines_agree(n):
     """Not only means: the law of a weight, of the partition function and of a deep order statistic."""
     names = ["top_weight", "log_partition", "entropy", "ordered_ratio(2)", "top_mass(2)"]
@@ -169,12 +169,13 @@ def test_float32_contract(d, n):
 
     beta = critical_beta(d=d, n=n)
     ask = request(Uniform(d), n, beta, ["top_weight", "ordered_ratio(2)", "ordered_ratio(5)"], replicates=1)
+    law = Uniform(d).d2q(ask.query)
     index = np.arange(4096, dtype=np.uint32)
     rows = {}
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
             stream = random.root(1, "contract").fold_in(jnp.asarray(index))
-            plan = extremes._Plan(Request(**{**vars(ask), "dtype": dtype}), 0)
+            plan = extremes.NearestKeys(law, Request(**{**vars(ask), "dtype": dtype}), 0)
             rows[dtype] = jax.tree.map(lambda x: np.asarray(x, np.float64), plan.draw(stream))
     single, double = rows["float32"], rows["float64"]
     np.testing.assert_allclose(single.nearest, double.nearest, rtol=3e-6)

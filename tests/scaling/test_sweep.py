@@ -230,7 +230,10 @@ def test_a_wrong_engine_fails_its_cells(tmp_path, monkeypatch):
 
         def batches(self, request):
             for block in Fake().batches(request):
-                yield Samples(block.values[..., :1] if self.lacking else block.values[:, :2], block.keys_drawn, block.error_bound)
+                if self.lacking:
+                    yield Samples(block.values[..., :1], block.keys_drawn, block.error_bound)
+                else:
+                    yield Samples(block.values[:, :2], block.keys_drawn[:, :2], block.error_bound[:, :2])
 
     for lacking, problem in ((True, "returned 3 replicates of 5"), (False, "returned samples of shape (1, 2, 2, 2)")):
         monkeypatch.setattr(sweep, "choose", lambda name, request, lacking=lacking: (Wrong(lacking), "a test"))
