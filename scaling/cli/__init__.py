@@ -1,5 +1,6 @@
 """The command line: `scaling COMMAND ...`, see `scaling --help`."""
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done; 1, a sweep has cells that failed; 2, bad input, one line on stderr and nothing on stdout; 130, interrupted. `arguments`
     are the words after the name of the program, by default those of the process.
     """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 20)  # imports and tracing make small objects that stay: at the default a fifth of a start is collection
     from scaling.cli import report
     from scaling.cli.parse import parse
 
@@ -30,3 +33,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         report.message(f"interrupted{': ' if str(stop) else ''}{stop}")
         return 130
+    finally:
+        gc.set_threshold(*thresholds)
