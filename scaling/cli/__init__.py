@@ -13,7 +13,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     are the words after the name of the program, by default those of the process.
     """
     thresholds = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 20)  # imports and tracing make small objects that stay: at the default a fifth of a start is collection
+    # Imports and tracing make small objects that stay: with the default thresholds, a fifth of a start is collection.
+    gc.set_threshold(100_000, 20, 20)
     from scaling.cli import report
     from scaling.cli.parse import parse
 

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
-from scipy import optimize
 
 from scaling import random
 from scaling._check import dimension, reject, require, unit_vector
@@ -110,4 +109,6 @@ class Quadratic(AbstractDensity):
 def _envelope(deficits: Float[np.ndarray, " d"]) -> float:
     """The b in (0, d] with sum 1 / (b + 2 deficit_i) = 1, which makes the envelope tightest."""
     d = len(deficits)
+    from scipy import optimize  # here, since it takes a tenth of a second that only this density needs
+
     return float(np.asarray(optimize.brentq(lambda b: np.sum(1 / (b + 2 * deficits)) - 1, 0.5, d + 1.0, xtol=1e-14)))
