@@ -67,7 +67,8 @@ class Leading(eqx.Module):
     `absorb`, elementwise over rows, takes one key in.
     """
 
-    ordered: Float[Array, "depth *row"]  # the smallest tau so far, ascending, +inf where fewer keys were seen
+    # The smallest tau so far, ascending, +inf where fewer keys were seen; of size 1 along an axis of betas, which share it.
+    ordered: Float[Array, "depth *#row"]
     rest: Float[Array, "*row"]
     square: Float[Array, "*row"]
     cube: Float[Array, "*row"]
@@ -180,14 +181,14 @@ def collapse(state: Leading, slope: Float[Array, " row"]) -> Leading:
     """The state over the keys of all lanes, the last axis: the merge of many states at once."""
     ordered = jax.vmap(lambda o: _smallest(o.ravel(), o.shape[0]), in_axes=1, out_axes=1)(state.ordered)
     gap = state.ordered[0] - ordered[0][:, None]
-    some = jnp.isfinite(gap)
+    some = jnp.isfinite(gap)  # [1 or row, lane]
     delta = jnp.where(some, slope[:, None] * jnp.where(some, gap, 0), jnp.inf)
     factor = jnp.exp(-delta)
     square = factor * factor
     top = jnp.arange(gap.shape[-1]) == jnp.argmin(state.ordered[0], axis=-1, keepdims=True)
     total = jnp.where(some, 1 + state.rest, 0)
     return Leading(
-        ordered=ordered,
+        ordered=jnp.broadcast_to(ordered, (ordered.shape[0], slope.shape[0])),
         rest=_sum(jnp.where(top, state.rest, factor * total)),
         square=_sum(square * state.square),
         cube=_sum(square * factor * state.cube),

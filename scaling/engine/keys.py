@@ -211,10 +211,12 @@ def _stages(source: _Source, stream, start: Leading, add, join, n, chunk: int, f
 def _lanes_row(stream, source: _Source, slope, n, chunk: int, depth: int, ranks) -> Row:
     """One replicate by running sums in `chunk` lanes, each with its own nearest key; the lanes are merged where a row is read."""
     slopes = slope[:, None]
+    start = empty((slope.shape[0], chunk), depth, None, slope.dtype)
+    start = eqx.tree_at(lambda state: state.ordered, start, start.ordered[:, :1])  # the betas share their keys
     return _stages(
         source,
         stream,
-        empty((slope.shape[0], chunk), depth, None, slope.dtype),
+        start,
         lambda state, points: absorb(state, points[0][None], slopes, source.unit),
         lambda a, b: merge(a, b, slopes),
         n,
