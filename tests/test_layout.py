@@ -184,8 +184,9 @@ def test_public_names_have_docstrings():
         if tree.body and not ast.get_docstring(tree):
             bare.append(f"{module_name(path)} (module)")
         for node in tree.body:
-            overload = any(ast.unparse(decorator).endswith("overload") for decorator in getattr(node, "decorator_list", []))
-            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_") and not overload
-            if public and not ast.get_docstring(node):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+                continue
+            overload = any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
+            if not overload and not ast.get_docstring(node):
                 bare.append(f"{module_name(path)}.{node.name}")
     assert not bare
