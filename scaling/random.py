@@ -1,13 +1,13 @@
 """Random numbers by address: a draw is a pure function of a stream and a counter.
 
-The library never splits keys inside a loop. A `Stream` is the key of one replicate; `words(stream, i, j)` are the two
-32-bit words at address (i, j) of it. So the value of a draw does not depend on how many draws stand around it, on block
-sizes, devices or order. The generator is JAX's own (threefry2x32): a stream is what `jax.random.fold_in` returns, and the
-words are the ones that `jax.random.bits` mixes. It is written out here because XLA then fuses it with what consumes
-it, 5 to 8 times as fast on a CPU as the primitive, which loops over rounds in memory (measured in `benchmarks/`).
+The library never splits keys inside a loop. A `Stream` is the key of one replicate; `words(stream, i, j)` are the two 32-bit
+words at address (i, j) of it. So the value of a draw does not depend on how many draws stand around it, on block sizes, devices
+or order. The generator is JAX's own (threefry2x32): a stream is what `jax.random.fold_in` returns, and the words are the ones
+that `jax.random.bits` mixes. It is written out here because XLA then fuses it with what consumes it, 5 to 8 times as fast on a
+CPU as the primitive, which loops over rounds in memory (measured in `benchmarks/`).
 
-The transforms take raw bits and are accurate at both ends of the distribution: `jax.random.uniform` in float32 has 2^23
-values and returns 0, and `jax.random.exponential` and `jax.random.normal` inherit that.
+The transforms take raw bits and are accurate at both ends of the distribution: `jax.random.uniform` in float32 has 2^23 values
+and returns 0, and `jax.random.exponential` and `jax.random.normal` inherit that.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """The statistics of an attention row: what each one is, given the sums of `attention.Row`.
 
 A statistic is one decorated function of a float64 row on the host; its name is the name in stores, JSON and on the command
-line, and `parse` turns a
-name into a `Statistic`. All are dimensionless; `entropy` and `log_partition` are in nats. To add one, write one function here
-and one line in the table of tests/scaling/test_statistic.py.
+line, and `parse` turns a name into a `Statistic`. All are dimensionless; `entropy` and `log_partition` are in nats. To add one,
+write one function here and one line in the table of tests/scaling/test_statistic.py.
 """
 
 import re

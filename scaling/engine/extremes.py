@@ -1,11 +1,9 @@
 """Engine "extremes": only the keys that matter, at a cost that does not depend on n.
 
 For independent keys whose density is symmetric about the query. The k nearest keys of a row are drawn in order by Renyi's
-representation (`order.py`), in one
-pass that carries the running sums of the softmax functional; the n - k others enter through the joint conditional law of their
-sums (`remainder.py`).
-Rows that are too short for a rest are drawn whole. All cells of one n share their random numbers and the map from hazards to
-D2Qs.
+representation (`order.py`), in one pass that carries the running sums of the softmax functional; the n - k others enter through
+the joint conditional law of their sums (`remainder.py`). Rows that are too short for a rest are drawn whole. All cells of one n
+share their random numbers and the map from hazards to D2Qs.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,9 @@
 """Engine "keys": every key of the row drawn, streamed in chunks; any context, memory independent of n.
 
 One pass serves every beta and every n of a nested grid: the first n keys of a row are the row of length n. Where the density is
-symmetric about the query only
-the marked points (T, Theta) are drawn, T by inversion of its law with 63 random bits, so that float32 resolves the nearest of
-1e9 keys; where no statistic needs
-directions, T alone. Otherwise the keys are drawn as vectors, and T = |q - x|^2 / 2.
+symmetric about the query only the marked points (T, Theta) are drawn, T by inversion of its law with 63 random bits, so that
+float32 resolves the nearest of 1e9 keys; where no statistic needs directions, T alone. Otherwise the keys are drawn as vectors,
+and T = |q - x|^2 / 2.
 """
 
 from collections.abc import Iterator
