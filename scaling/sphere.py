@@ -48,6 +48,13 @@ def from_tangent(query: Vector, coordinates: Float[Array | np.ndarray, "*points 
     return padded - jnp.sum(coordinates * normal[1:], axis=-1, keepdims=True) * (scale * normal)
 
 
+def tangent_basis(query: Vector) -> Float[np.ndarray, "d coordinate"]:
+    """The basis of the tangent space at q that `from_tangent` uses, as columns [d, d-1], in float64 on the host."""
+    q = np.asarray(query, np.float64)
+    normal = q + np.eye(1, len(q))[0] * (-1 if q[0] < 0 else 1)
+    return np.eye(len(q))[:, 1:] - np.outer(normal, normal[1:]) * (2 / (normal @ normal))
+
+
 def rotation(query: Vector) -> Float[Array, "d d"]:
     """A rotation (determinant 1) whose first column is q. Its other columns span the tangent space at q."""
     normal, scale = _householder(query)
