@@ -10,11 +10,10 @@ from scipy import special
 from scaling import _check
 from scaling.exact import expected_limit
 from scaling.law.base import FEW_KEYS, MANY_KEYS, PAPER, AbstractLaw, generator, leading_weights, log_window
+from scaling.law.points import POINTS, Points
 from scaling.law.supercritical import Supercritical
 
-_POINTS = 512  # drawn one by one by the sampler
 _CHUNK = 4096  # replicates at a time
-_LAGUERRE = np.polynomial.laguerre.laggauss(40)
 _EULER = float(np.euler_gamma)
 
 
@@ -106,35 +105,13 @@ class Critical(AbstractLaw):
         wherever E W_1 > 1e-3; the engine `poisson` chooses its points by a tolerance instead and knows all statistics.
         """
         rng, replicates, k = generator(seed, replicates, k)
-        _check.require(k <= _POINTS, "k", f"be at most {_POINTS}", k)
+        _check.require(k <= POINTS, "k", f"be at most {POINTS}", k)
         return np.concatenate([self._draw(rng, min(_CHUNK, replicates - i), k) for i in range(0, replicates, _CHUNK)])
 
     def _draw(self, rng: np.random.Generator, replicates: int, k: int) -> np.ndarray:
-        a = (self.d - 1) / 2
-        log_g = np.log(np.cumsum(rng.standard_exponential((replicates, _POINTS)), axis=1))
-        with np.errstate(over="ignore", invalid="ignore"):
-            first = np.exp((log_g[:, 0] - self.log_window) / a)  # Y_1
-            gaps = first[:, None] * np.expm1((log_g - log_g[:, :1]) / a)  # Y_i - Y_1 without cancellation
-            gaps[:, 0] = 0.0
-            last, log_unit = first + gaps[:, -1], self.log_window + math.log(a)
-            far = gaps[:, -1] > 700
-            safe, reach = np.where(far, 1.0, last), np.where(far, 0.0, gaps[:, -1])
-            # Campbell's formula; Y_1 enters by the gap, since e^{Y_1} may overflow.
-            mean, variance = (
-                np.where(far, 0.0, np.exp(log_unit - a * math.log(p) + _log_upper(a, p * safe) + p * (safe - reach)))
-                for p in (1, 2)
-            )
-        return leading_weights(gaps, mean, variance, rng.standard_normal(replicates), k)
+        points = Points.draw(rng, self.d, self.log_window, replicates)
+        noise = rng.standard_normal(replicates)
+        return leading_weights(points.gaps, points.beyond(1), points.beyond(2), noise, k)
 
     def _require_closed_form(self) -> None:
         _check.require(self.d == 3, "d", "be 3, where there is a closed form", self.d)
-
-
-def _log_upper(a: float, y: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """log of the upper incomplete gamma function Gamma(a, y), where it underflows too."""
-    deep = (y > 500) & (y > 2 * a)
-    node, weight = _LAGUERRE
-    tail = np.where(deep, y, 1e3 + 2 * a)
-    value = -tail + (a - 1) * np.log(tail) + np.log(np.exp((a - 1) * np.log1p(node / tail[:, None])) @ weight)
-    near = special.gammaln(a) + np.log(special.gammaincc(a, np.where(deep, 1.0, y)))
-    return np.where(deep, value, near)
