@@ -30,6 +30,12 @@ def log_sphere_integral(m: int, z: Float[np.ndarray, "..."]) -> Float[np.ndarray
     return np.asarray(m / 2 * math.log(2 * math.pi) + log_bessel(m / 2 - 1, z))
 
 
+def mean_over_argument(m: int, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """A(z) / z, with A(z) = I_{m/2}(z) / I_{m/2-1}(z) the mean of omega_1 under exp(z omega_1) on the unit sphere of R^m; 1/m at
+    z = 0."""
+    return np.asarray(np.exp(log_bessel(m / 2, z) - log_bessel(m / 2 - 1, z)))
+
+
 def _debye(order: float, z):
     x = z / order
     root = np.sqrt(1 + x * x)

@@ -1,6 +1,7 @@
 """Integrals of exp(quadratic + linear) over a sphere (Fisher-Bingham normalisers), on the host in float64."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -17,20 +18,69 @@ def log_fisher_bingham(
     l_i))): the law of |y|^2 for a Gaussian y. The contour is the parabola of steepest descent at the saddle point right of all
     l_i, the rule is the trapezoidal one, which converges geometrically.
     """
-    eigenvalues, linear = np.broadcast_arrays(eigenvalues, linear)
-    shape, m = eigenvalues.shape[:-1], eigenvalues.shape[-1]
-    top = eigenvalues.max(axis=-1)
-    low = (eigenvalues - top[..., None]).reshape(-1, m)
-    quarter = (linear.reshape(-1, m) / 2) ** 2
+    shape, m, top, low, half = _rows(eigenvalues, linear)
     inverse = np.empty(len(low))
-    rows = max(1, _CHUNK // (100 * m))
-    for first in range(0, len(low), rows):
-        inverse[first : first + rows] = _log_inverse_laplace(low[first : first + rows], quarter[first : first + rows])
-    return np.asarray(math.log(2) + m / 2 * math.log(math.pi) + inverse.reshape(shape) + top)
+    for rows in _chunks(len(low), m):
+        inverse[rows] = _contour(low[rows], half[rows] ** 2).log_integral
+    return np.asarray(_log_constant(m) + inverse.reshape(shape) + top)
 
 
-def _log_inverse_laplace(low, quarter):
-    """log of (1 / 2 pi i) int e^K ds, K = s - sum log(s - l) / 2 + sum c / (s - l), for l <= 0 (one of them 0) and c >= 0."""
+def fisher_bingham_moments(
+    eigenvalues: Float[np.ndarray, "*batch m"], linear: Float[np.ndarray, "*batch m"]
+) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch m"], Float[np.ndarray, "*batch m m"]]:
+    """`log_fisher_bingham`, and E w and E w w^T under the density proportional to exp(sum_i l_i w_i^2 + b_i w_i).
+
+    Derivatives in b under the contour integral, whose weights define an average <.>: E w_i = <b_i / (2 (s - l_i))> and
+    E w_i w_j = <b_i b_j / (4 (s - l_i) (s - l_j))> + delta_ij <1 / (2 (s - l_i))>.
+    """
+    shape, m, top, low, half = _rows(eigenvalues, linear)
+    log_normaliser, mean, second = np.empty(len(low)), np.empty((len(low), m)), np.empty((len(low), m, m))
+    for rows in _chunks(len(low), m):
+        contour, b = _contour(low[rows], half[rows] ** 2), half[rows]
+        weights = contour.terms / np.sum(contour.terms.real, axis=1, keepdims=True)
+        resolvent = 1 / (contour.gap[:, None, :] * contour.ratio)
+        first = np.sum(weights[:, :, None] * resolvent, axis=1).real
+        product = (np.swapaxes(weights[:, :, None] * resolvent, 1, 2) @ resolvent).real
+        log_normaliser[rows] = contour.log_integral
+        mean[rows] = b * first
+        second[rows] = b[:, :, None] * b[:, None, :] * product + np.eye(m) * (first / 2)[:, None, :]
+    log_normaliser = _log_constant(m) + log_normaliser.reshape(shape) + top
+    return np.asarray(log_normaliser), mean.reshape(*shape, m), second.reshape(*shape, m, m)
+
+
+def _log_constant(m: int) -> float:
+    return math.log(2) + m / 2 * math.log(math.pi)
+
+
+def _rows(eigenvalues, linear):
+    """The batch shape, m, the largest eigenvalues, and as rows [row m] the eigenvalues below them and half the linear terms."""
+    eigenvalues, linear = np.broadcast_arrays(eigenvalues, linear)
+    m = eigenvalues.shape[-1]
+    top = eigenvalues.max(axis=-1)
+    return eigenvalues.shape[:-1], m, top, (eigenvalues - top[..., None]).reshape(-1, m), linear.reshape(-1, m) / 2
+
+
+def _chunks(rows: int, m: int):
+    size = max(1, _CHUNK // (100 * m))
+    return [slice(first, first + size) for first in range(0, rows, size)]
+
+
+class _Contour(NamedTuple):
+    """Nodes s - l = gap * ratio of the contour, [row 1 m] and [row node m]; the terms [row node] of the trapezoidal sum, whose
+    real parts add up to the integral over exp(log_scale) [row]."""
+
+    log_scale: np.ndarray
+    gap: np.ndarray
+    ratio: np.ndarray
+    terms: np.ndarray
+
+    @property
+    def log_integral(self) -> np.ndarray:
+        return self.log_scale + np.log(np.sum(self.terms.real, axis=1))
+
+
+def _contour(low, quarter) -> _Contour:
+    """The contour of (1 / 2 pi i) int e^K ds, K = s - sum log(s - l) / 2 + sum c / (s - l), for c >= 0 and l <= 0, one l = 0."""
     saddle = _saddle(low, quarter)
     gap = saddle[:, None] - low
     second = np.sum(0.5 / gap**2 + 2 * quarter / gap**3, axis=1)
@@ -43,9 +93,10 @@ def _log_inverse_laplace(low, quarter):
     ratio = 1 + shift[:, :, None] / gap[:, None, :]
     # principal roots: their arguments stay within a quarter turn, so the product needs no care with branches
     value = np.exp(shift + np.sum((quarter / gap)[:, None, :] * (1 / ratio - 1), axis=2)) / np.prod(np.sqrt(ratio), axis=2)
-    terms = np.real(value * (1 + 2j * bend[:, None] * y))
-    total = step / math.pi * (terms.sum(axis=1) - terms[:, 0] / 2)
-    return saddle - np.sum(np.log(gap), axis=1) / 2 + np.sum(quarter / gap, axis=1) + np.log(total)
+    terms = (step / math.pi)[:, None] * value * (1 + 2j * bend[:, None] * y)
+    terms[:, 0] /= 2
+    log_scale = saddle - np.sum(np.log(gap), axis=1) / 2 + np.sum(quarter / gap, axis=1)
+    return _Contour(log_scale, gap, ratio, terms)
 
 
 def _saddle(low, quarter):

@@ -1,10 +1,13 @@
 """The D2Q law of keys with density proportional to exp(x^T M x)."""
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from scaling.d2q._contour import log_fisher_bingham
+from scaling.d2q.base import Reals
 from scaling.d2q.numeric import NumericD2Q
+from scaling.sphere import tangent_basis
 
 
 def quadratic_log_normaliser(eigenvalues: Float[np.ndarray, " d"]) -> float:
@@ -12,26 +15,47 @@ def quadratic_log_normaliser(eigenvalues: Float[np.ndarray, " d"]) -> float:
     return float(log_fisher_bingham(eigenvalues, np.zeros_like(eigenvalues)))
 
 
+class TangentQuadratic(eqx.Module):
+    """exp(x^T M x - log_normaliser) around a query, at x = q cos theta + B omega sin theta, B the tangent basis at q.
+
+    `along` is q^T M q; columns of `vectors` [d-1, d-1] are the eigenvectors of B^T M B, for `eigenvalues` [d-1]; `linear` [d-1]
+    is B^T M q in that eigenbasis.
+    """
+
+    along: float
+    eigenvalues: Float[np.ndarray, " m"]
+    vectors: Float[np.ndarray, "m m"]
+    linear: Float[np.ndarray, " m"]
+    log_normaliser: float
+
+    @classmethod
+    def of(cls, matrix: Float[np.ndarray, "d d"], log_normaliser: float, query: Float[np.ndarray, " d"]) -> "TangentQuadratic":
+        """For the symmetric matrix M and the unit vector q."""
+        basis = tangent_basis(query)
+        image = matrix @ query
+        eigenvalues, vectors = np.linalg.eigh(basis.T @ matrix @ basis)
+        return cls(float(query @ image), eigenvalues, vectors, vectors.T @ (basis.T @ image), log_normaliser)
+
+    def constant(self, s: Reals) -> Reals:
+        """The part of the exponent at s = log(t / (2-t)) that is the same in all directions."""
+        return np.asarray(self.along * np.tanh(s / 2) ** 2 - self.log_normaliser)
+
+    def arguments(self, s: Reals) -> tuple[Float[np.ndarray, "... m"], Float[np.ndarray, "... m"]]:
+        """The rest as sum_i l_i w_i^2 + b_i w_i, w the direction in the eigenbasis: l and b."""
+        cosine, sine = -np.tanh(s / 2)[..., None], 1 / np.cosh(s / 2)[..., None]
+        return sine**2 * self.eigenvalues, 2 * sine * cosine * self.linear
+
+    def log_directions(self, s: Reals) -> Reals:
+        """log of the integral of the density over directions omega in S^{d-2}: a Fisher-Bingham normaliser."""
+        return np.asarray(self.constant(s) + log_fisher_bingham(*self.arguments(s)))
+
+
 def quadratic_d2q(matrix: Float[np.ndarray, "d d"], log_normaliser: float, query: Float[np.ndarray, " d"]) -> NumericD2Q:
     """The law of T for keys with density exp(x^T M x - log_normaliser), M symmetric, at any query. T and 2 - T have the same law.
-
-    With x = q cos theta + omega sin theta the integral over directions is a Fisher-Bingham normaliser on S^{d-2}.
     """
-    d = len(query)
-    basis = np.linalg.svd(query[None, :])[2][1:]  # rows: an orthonormal basis of the tangent space
-    eigenvalues, vectors = np.linalg.eigh(basis @ matrix @ basis.T)
-    linear = vectors.T @ (basis @ (matrix @ query))
-    along = float(query @ matrix @ query)
-
-    def log_directions(s):
-        cosine, sine = -np.tanh(s / 2), 1 / np.cosh(s / 2)
-        shape = np.shape(s)
-        cosine, sine = cosine.ravel(), sine.ravel()
-        inner = log_fisher_bingham(sine[:, None] ** 2 * eigenvalues, 2 * (sine * cosine)[:, None] * linear)
-        return (along * cosine**2 + inner - log_normaliser).reshape(shape)
-
-    ends = along - log_normaliser
-    return NumericD2Q(d, log_directions, (ends, ends), reflects=True)
+    form = TangentQuadratic.of(matrix, log_normaliser, query)
+    ends = form.along - log_normaliser
+    return NumericD2Q(len(query), form.log_directions, (ends, ends), reflects=True)
 
 
 def is_isotropic(matrix: Float[np.ndarray, "d d"], query: Float[np.ndarray, " d"], tolerance: float = 1e-6) -> bool:

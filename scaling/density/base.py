@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key, UInt32
 from scaling import random
 from scaling._check import reject, whole
 from scaling.d2q import AbstractD2Q
+from scaling.density.angular import AbstractAngular
 from scaling.random import Stream
 from scaling.sphere import Vector
 
@@ -22,7 +23,7 @@ class AbstractDensity(eqx.Module):
     """The law of one attention key on S^{d-1}, by its density rho with respect to surface measure (the uniform one is 1 / area).
 
     `log_density` and `gradient` take one point [d] (use `jax.vmap`) in any floating type; `keys` is a pure function of (stream,
-    index) that may be jitted and mapped over streams. `d2q` and `symmetric_about` work on the host in float64.
+    index) that may be jitted and mapped over streams. `d2q`, `angular` and `symmetric_about` work on the host in float64.
     """
 
     d: eqx.AbstractVar[int]
@@ -50,6 +51,10 @@ class AbstractDensity(eqx.Module):
     @abc.abstractmethod
     def d2q(self, query: Query) -> AbstractD2Q:
         """The law of T = 1 - <q, x> at a query [d]. Raises `ValueError` unless the query is a unit vector of this dimension."""
+
+    @abc.abstractmethod
+    def angular(self, query: Query) -> AbstractAngular:
+        """The density over the directions at each distance from a query [d]. Raises as `d2q` does."""
 
     @abc.abstractmethod
     def symmetric_about(self, query: Query) -> bool:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, UInt32
 from scaling import random
 from scaling._check import reject, require, unit_vector
 from scaling.d2q import MixtureD2Q
+from scaling.density.angular import MixtureAngular
 from scaling.density.base import AbstractDensity, Query
 from scaling.random import Stream
 from scaling.sphere import Vector
@@ -72,6 +73,11 @@ class Mixture(AbstractDensity):
     def d2q(self, query: Query) -> MixtureD2Q:
         q = unit_vector("query", query, self.d)
         return MixtureD2Q(tuple(c.d2q(q) for c in self.components), np.array(self.weights))
+
+    def angular(self, query: Query) -> MixtureAngular:
+        q = unit_vector("query", query, self.d)
+        positive = [(c, w) for c, w in zip(self.components, self.weights, strict=True) if w > 0]
+        return MixtureAngular(tuple(c.angular(q) for c, _ in positive), tuple(w for _, w in positive))
 
     def symmetric_about(self, query: Query) -> bool:
         q = unit_vector("query", query, self.d)

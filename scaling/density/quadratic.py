@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, UInt32
 from scaling import random
 from scaling._check import dimension, reject, require, unit_vector
 from scaling.d2q import NumericD2Q, quadratic_d2q
-from scaling.d2q.quadratic import is_isotropic, quadratic_log_normaliser
+from scaling.d2q.quadratic import TangentQuadratic, is_isotropic, quadratic_log_normaliser
+from scaling.density.angular import QuadraticAngular
 from scaling.density.base import AbstractDensity, Query, normalised, normals
 from scaling.random import Stream
 from scaling.sphere import Vector, log_area
@@ -98,6 +99,10 @@ class Quadratic(AbstractDensity):
     def d2q(self, query: Query) -> NumericD2Q:
         q = unit_vector("query", query, self.d)
         return quadratic_d2q(np.asarray(self.matrix), self.log_normaliser, q)
+
+    def angular(self, query: Query) -> QuadraticAngular:
+        q = unit_vector("query", query, self.d)
+        return QuadraticAngular(TangentQuadratic.of(np.asarray(self.matrix), self.log_normaliser, q))
 
     def symmetric_about(self, query: Query) -> bool:
         return is_isotropic(np.asarray(self.matrix), unit_vector("query", query, self.d))

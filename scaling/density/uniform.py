@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, UInt32
 
 from scaling._check import dimension, unit_vector
 from scaling.d2q import UniformD2Q
+from scaling.density.angular import UniformAngular
 from scaling.density.base import AbstractDensity, Query, normalised, normals
 from scaling.random import Stream
 from scaling.sphere import Vector, log_area
@@ -34,6 +35,10 @@ class Uniform(AbstractDensity):
     def d2q(self, query: Query) -> UniformD2Q:
         unit_vector("query", query, self.d)
         return UniformD2Q(self.d)
+
+    def angular(self, query: Query) -> UniformAngular:
+        unit_vector("query", query, self.d)
+        return UniformAngular(self.d)
 
     def symmetric_about(self, query: Query) -> bool:
         unit_vector("query", query, self.d)

@@ -12,6 +12,7 @@ from scaling._check import dimension, finite_at_least, require, unit_vector
 from scaling.d2q import AbstractD2Q, vmf_d2q
 from scaling.d2q.vmf import vmf_log_normaliser
 from scaling.density import _radial
+from scaling.density.angular import VonMisesFisherAngular
 from scaling.density.base import AbstractDensity, Query, normalised, normals
 from scaling.random import Stream
 from scaling.sphere import Vector
@@ -59,9 +60,17 @@ class VonMisesFisher(AbstractDensity):
         return sphere.from_logit(mean, s, directions)
 
     def d2q(self, query: Query) -> AbstractD2Q:
+        return vmf_d2q(self.d, self.concentration, self._angle(unit_vector("query", query, self.d)))
+
+    def angular(self, query: Query) -> VonMisesFisherAngular:
         q = unit_vector("query", query, self.d)
-        angle = 2 * np.arctan2(np.linalg.norm(q - self.mean), np.linalg.norm(q + self.mean))
-        return vmf_d2q(self.d, self.concentration, float(angle))
+        pole = sphere.tangent_basis(q).T @ np.asarray(self.mean)
+        length = np.linalg.norm(pole)
+        pole = pole / length if length > 0 else np.eye(1, self.d - 1)[0]
+        return VonMisesFisherAngular(self.d, self.concentration, self._angle(q), pole)
+
+    def _angle(self, q) -> float:
+        return float(2 * np.arctan2(np.linalg.norm(q - self.mean), np.linalg.norm(q + self.mean)))
 
     def symmetric_about(self, query: Query) -> bool:
         q = unit_vector("query", query, self.d)
