@@ -37,7 +37,7 @@ def fisher_bingham_moments(
     log_normaliser, mean, second = np.empty(len(low)), np.empty((len(low), m)), np.empty((len(low), m, m))
     for rows in _chunks(len(low), m):
         contour, b = _contour(low[rows], half[rows] ** 2), half[rows]
-        weights = contour.terms / np.sum(contour.terms.real, axis=1, keepdims=True)
+        weights = contour.terms / np.sum(np.real(contour.terms), axis=1, keepdims=True)
         resolvent = 1 / (contour.gap[:, None, :] * contour.ratio)
         first = np.sum(weights[:, :, None] * resolvent, axis=1).real
         product = (np.swapaxes(weights[:, :, None] * resolvent, 1, 2) @ resolvent).real
@@ -76,7 +76,7 @@ class _Contour(NamedTuple):
 
     @property
     def log_integral(self) -> np.ndarray:
-        return self.log_scale + np.log(np.sum(self.terms.real, axis=1))
+        return self.log_scale + np.log(np.sum(np.real(self.terms), axis=1))
 
 
 def _contour(low, quarter) -> _Contour:
