@@ -74,6 +74,18 @@ def unit_vector(argument: str, value: Any, d: int) -> np.ndarray:
     return vector / norm
 
 
+def value_matrix(value: Any, d: int) -> np.ndarray:
+    """Returns V as a float64 array [m, d], or raises unless it is a finite matrix with d columns and at least one row."""
+    try:
+        matrix = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        reject("value", f"be a matrix with {d} columns", value)
+    good = matrix.ndim == 2 and matrix.shape[0] > 0 and matrix.shape[1] == d
+    require(good, "value", f"have shape (m, {d})", f"of shape {matrix.shape}")
+    require(bool(np.all(np.isfinite(matrix))), "value", "be finite", matrix.tolist())
+    return matrix
+
+
 def known(argument: str, value: Any, names: Iterable[str]) -> str:
     """Returns `value`, or raises with the nearest of `names` as a suggestion."""
     choices = sorted(names)

@@ -21,12 +21,14 @@ Scalar = Float[Array, ""] | Float[np.ndarray, ""]
 # Rows live on the device while they are drawn, on the host (float64) when statistics are made of them.
 Sum = Float[Array, "*row"] | Float[np.ndarray, "*row"]
 Ranked = Float[Array, "rank *row"] | Float[np.ndarray, "rank *row"]
+Vector = Float[Array, "coordinate *row"] | Float[np.ndarray, "coordinate *row"]
 
 
 class Row(eqx.Module):
     """The sums of attention rows, relative to the largest weight; merging two rows gives the row over both sets of keys.
 
-    Leading axes are free (replicates, betas, cells). `gaps` and `masses` have one more axis in front, the requested ranks.
+    Leading axes are free (replicates, betas, cells). `gaps` and `masses` have one more axis in front, the requested ranks;
+    so have `vector` and `displacement`, the coordinates.
     """
 
     nearest: Sum  # tau_(1)
@@ -39,11 +41,13 @@ class Row(eqx.Module):
     spread: Sum  # sum of w_i^2 (2 tau_i - unit tau_i^2), that is w_i^2 |P_q x_i|^2 / unit
     gaps: Ranked  # delta_(k) at the requested ranks
     masses: Ranked  # sum over i <= k of w_(i) at the requested ranks
-    tangent: Sum | None = None  # |sum of w_i P_q x_i|^2 / unit, where directions were asked for
+    vector: Vector | None = None  # sum of w_i P_q x_i / sqrt(unit), its coordinates in front, where directions were asked for
+    displacement: Float[np.ndarray, "m *row"] | None = None  # V sum of A_i (x_i - q), made of `vector` on the host
+    excess: Sum | None = None  # how far log rho was above its bound where directions were drawn by rejection; at most 0
 
 
 def map_row(row: Row, plain: Callable[[Any], Any], ranked: Callable[[Any], Any]) -> Row:
-    """The row with `plain` applied to its sums and `ranked` to `gaps` and `masses`, which have the ranks in front."""
+    """The row with `plain` applied to its sums and `ranked` to what has ranks or coordinates in front."""
     return Row(
         nearest=plain(row.nearest),
         rest=plain(row.rest),
@@ -55,8 +59,23 @@ def map_row(row: Row, plain: Callable[[Any], Any], ranked: Callable[[Any], Any])
         spread=plain(row.spread),
         gaps=ranked(row.gaps),
         masses=ranked(row.masses),
-        tangent=None if row.tangent is None else plain(row.tangent),
+        vector=None if row.vector is None else ranked(row.vector),
+        displacement=None if row.displacement is None else ranked(row.displacement),
+        excess=None if row.excess is None else plain(row.excess),
     )
+
+
+def with_displacement(row: Row, value: Float[np.ndarray, "m d"], basis: Float[np.ndarray, "d coordinate"], query, unit) -> Row:
+    """The row with Y = V sum of A_i (x_i - q) [m, *row], for V = `value`; `basis` takes the coordinates of `vector` to the
+    ambient space.
+
+    x - q = P_q x - T q: nothing cancels near the query.
+    """
+    assert row.vector is not None
+    total = 1 + row.rest
+    across = np.tensordot(value @ basis, row.vector * (np.sqrt(unit) / total), 1)
+    along = np.multiply.outer(value @ query, row.d2q * unit / total)
+    return eqx.tree_at(lambda r: r.displacement, row, across - along, is_leaf=lambda x: x is None)
 
 
 class Leading(eqx.Module):
@@ -217,7 +236,7 @@ def row_of(state: Leading, slope: Float[Array, "*row"], ranks: tuple[int, ...]) 
         spread=state.spread,
         gaps=delta[at],
         masses=mass[at],
-        tangent=None if state.tangent is None else jnp.sum(state.tangent**2, axis=0),
+        vector=state.tangent,
     )
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from scaling._check import context_length, finite_above, finite_at_least, known, require, whole
+from scaling._check import context_length, finite_above, finite_at_least, known, require, value_matrix, whole
 from scaling.context import AbstractContext, as_context, query_of
 from scaling.density import AbstractDensity
 from scaling.engine import Request, choose
@@ -49,6 +49,7 @@ def simulate(
     statistics: Sequence[str] | None = None,
     engine: str = "auto",
     query=None,
+    value=None,
     tolerance: float = 1e-6,
     dtype: str = "float32",
     progress: bool = False,
@@ -56,7 +57,9 @@ def simulate(
     """Draws `replicates` independent attention rows over n random keys and averages their statistics.
 
     `n` may be as large as 1e18 where the engine draws only the nearest keys; `beta` >= 0 is the inverse temperature
-    (dimensionless); `query` is a unit vector [d], by default the first axis; `statistics` are names of `scaling.statistic`
+    (dimensionless); `query` is a unit vector [d], by default the first axis; `value` is the matrix V [m, d] of the displacement
+    Y = V sum A_i (x_i - q), (4.1), by default the identity, for the statistics `displacement(j)` and `displacement_square`;
+    `statistics` are names of `scaling.statistic`
     (default: all that need no directions and no rank); `tolerance` bounds the relative bias that an engine may add to a mean.
     The numbers are a function of (seed, context, engine, replicate index) alone: more replicates keep the old ones, and other n
     or beta see the same random numbers.
@@ -79,6 +82,7 @@ def simulate(
         seed=seed_of(seed),
         tolerance=finite_above("tolerance", tolerance, 0),
         dtype=dtype_of(dtype),
+        value=None if value is None else value_matrix(value, context.density.d),
     )
     chosen, reason = choose(engine, request)
     moments = None

@@ -5,6 +5,7 @@ line, and `parse` turns a name into a `Statistic`. All are dimensionless; `entro
 write one function here and one line in the table of tests/scaling/test_statistic.py.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 
@@ -27,10 +28,13 @@ class Statistic(eqx.Module):
     of: Callable[[Row, Samples, Samples], Samples]  # (row, beta, unit) -> samples
     ranks: tuple[int, ...] = ()  # the order statistics that the row must carry
     directions: bool = False  # whether the row needs the tangent directions of the keys
+    displaced: bool = False  # whether it is a function of the displacement
+    coordinate: int = 0  # the coordinate of the displacement that it needs, from 1: V must have as many rows
 
 
 def parse(names: Sequence[str] | str) -> tuple[Statistic, ...]:
-    """The statistics with these names; "top_mass(3)" and "ordered_ratio(3)" carry a rank, NAME_squared is the square of NAME.
+    """The statistics with these names; "top_mass(3)" and "ordered_ratio(3)" carry a rank, "displacement(2)" a coordinate,
+    NAME_squared is the square of NAME.
 
     Raises `ValueError` for an unknown name (with the nearest known one), a rank that is not an integer >= 1, an empty or
     repeated list.
@@ -43,8 +47,8 @@ def parse(names: Sequence[str] | str) -> tuple[Statistic, ...]:
 
 
 def known_names() -> list[str]:
-    """The names that `parse` knows, ranks written as (k)."""
-    return [*_PLAIN, *(f"{name}(k)" for name in _RANKED)]
+    """The names that `parse` knows, ranks written as (k), coordinates as (j)."""
+    return [*_PLAIN, *(f"{name}({'j' if name == 'displacement' else 'k'})" for name in _RANKED)]
 
 
 def default_names() -> list[str]:
@@ -75,20 +79,21 @@ def _parse_one(name: str) -> Statistic:
         return _PLAIN[name]
     if name.endswith("_squared"):
         base = _parse_one(name.removesuffix("_squared"))
-        return Statistic(name, lambda row, beta, unit: base.of(row, beta, unit) ** 2, base.ranks, base.directions)
+        return dataclasses.replace(base, name=name, of=lambda row, beta, unit: base.of(row, beta, unit) ** 2)
     match = re.fullmatch(r"(\w+)\((.*)\)", name)
     if match and match[1] in _RANKED:
-        require(match[2].isdecimal() and int(match[2]) >= 1, "statistics", f"have an integer rank >= 1 in {match[1]}(k)", name)
+        what = "coordinate" if match[1] == "displacement" else "rank"
+        require(match[2].isdecimal() and int(match[2]) >= 1, "statistics", f"have an integer {what} >= 1 in {match[1]}(k)", name)
         return _RANKED[match[1]](int(match[2]))
     known("statistics", name, known_names())
     raise AssertionError("unreachable: `known` raises for a name with a placeholder rank")
 
 
-def _statistic(ranks: tuple[int, ...] = (), directions: bool = False):
+def _statistic(ranks: tuple[int, ...] = (), directions: bool = False, displaced: bool = False):
     """Registers a function of a row under its own name."""
 
     def register(of):
-        _PLAIN[of.__name__] = Statistic(of.__name__, of, ranks, directions)
+        _PLAIN[of.__name__] = Statistic(of.__name__, of, ranks, directions or displaced, displaced)
         return of
 
     return register
@@ -164,13 +169,21 @@ def tangential_square_given_d2q(row: Row, beta: Samples, unit: Samples) -> Sampl
 @_statistic(directions=True)
 def tangential_square(row: Row, beta: Samples, unit: Samples) -> Samples:
     """Squared length of the tangential output, |P_q sum of A_i x_i|^2."""
-    return _tangent(row) * unit / (1 + row.rest) ** 2
+    if row.vector is None:
+        raise ValueError("Argument `row` must carry tangent directions, but was drawn without them.")
+    return np.sum(np.square(row.vector), axis=0) * unit / (1 + row.rest) ** 2
 
 
 @_statistic(directions=True)
 def output_square(row: Row, beta: Samples, unit: Samples) -> Samples:
     """Squared length of the output for V = Id, |sum of A_i x_i|^2 = (1 - mean_d2q)^2 + tangential_square."""
     return (1 - mean_d2q(row, beta, unit)) ** 2 + tangential_square(row, beta, unit)
+
+
+@_statistic(displaced=True)
+def displacement_square(row: Row, beta: Samples, unit: Samples) -> Samples:
+    """Squared length of the displacement, |Y_n(q)|^2 with Y_n(q) = V sum of A_i (x_i - q), (4.1)."""
+    return np.sum(np.square(_displacement(row)), axis=0)
 
 
 @_ranked
@@ -191,7 +204,21 @@ def ordered_weight(k: int):
     return lambda row, beta, unit: np.exp(-row.gaps[0]) / (1 + row.rest)
 
 
-def _tangent(row: Row) -> Samples:
-    if row.tangent is None:
-        raise ValueError("Argument `row` must carry tangent directions, but was drawn without them.")
-    return row.tangent
+def displacement(j: int) -> Statistic:
+    """The j-th coordinate (from 1) of the displacement Y_n(q) = V sum of A_i (x_i - q), (4.1)."""
+    return Statistic(
+        f"displacement({j})",
+        lambda row, beta, unit: _displacement(row)[j - 1],
+        directions=True,
+        displaced=True,
+        coordinate=j,
+    )
+
+
+_RANKED["displacement"] = displacement
+
+
+def _displacement(row: Row) -> Float[np.ndarray, "m *row"]:
+    if row.displacement is None:
+        raise ValueError("Argument `row` must carry the displacement, but was drawn without it.")
+    return np.asarray(row.displacement)

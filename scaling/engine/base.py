@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from scaling._check import reject
 from scaling.context import AbstractContext
 from scaling.statistic import Statistic
 
@@ -37,6 +38,14 @@ class Request(eqx.Module):
     seed: int
     tolerance: float = 1e-6  # relative bias allowed on the mean of each statistic
     dtype: str = "float32"
+    value: Float[np.ndarray, "m d"] | None = None  # V of the displacement; the identity by default
+
+    def __check_init__(self):
+        most = len(self.query) if self.value is None else len(self.value)
+        for statistic in self.statistics:
+            if statistic.coordinate > most:
+                must = f"name coordinates of the displacement from 1 to {most}"
+                reject("statistics", must, statistic.name)
 
 
 class AbstractEngine(eqx.Module):

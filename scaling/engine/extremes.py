@@ -1,11 +1,13 @@
 """Engine "extremes": only the keys that matter, at a cost that does not depend on n.
 
-For independent keys whose density is symmetric about the query. The k nearest keys of a row are drawn in order by Renyi's
-representation (`order.py`), in one pass that carries the running sums of the softmax functional; the n - k others enter through
-the joint conditional law of their sums (`remainder.py`). Rows that are too short for a rest are drawn whole. All cells of one n
-share their random numbers and the map from hazards to D2Qs.
+For independent keys of any density. The k nearest keys of a row are drawn in order by Renyi's representation (`order.py`), in one
+pass that carries the running sums of the softmax functional, their directions given their distances where outputs are asked for
+(`marks.py`); the n - k others enter through the joint conditional law of their sums (`remainder.py`). Rows that are too short for
+a rest are drawn whole. All cells of one n share their random numbers and the map from hazards to D2Qs.
 """
 
+import dataclasses
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -15,16 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from scaling import random
+from scaling import random, sphere
 from scaling.attention import Row, map_row
 from scaling.context import Independent
 from scaling.d2q import AbstractD2Q
-from scaling.engine import order, remainder
+from scaling.density import AbstractDensity
+from scaling.density.angular import AbstractAngular
+from scaling.engine import marks, order, remainder
 from scaling.engine.base import AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
 from scaling.statistic import ranks_of
 
-_DIRECTION = 1 << 16  # counters of direction draws start here, those of the k nearest keys below
 _REST = 0xFFFFFFFF  # address of what is drawn once a row, beyond the orders
 
 
@@ -44,21 +47,27 @@ class Cells(eqx.Module):
 
 
 class Extremes(AbstractEngine):
-    """Order statistics for independent keys with a density symmetric about the query (Renyi's representation, Lemma A.3)."""
+    """Order statistics of independent keys (Renyi's representation, Lemma A.3), with their directions."""
 
     name: ClassVar[str] = "extremes"
 
     def refusal(self, request: Request) -> str | None:
-        """Dependent or asymmetric contexts cannot be served: order statistics need independent keys, the rest a uniform
-        direction."""
+        """Dependent contexts cannot be served, since order statistics need independent keys; nor directions that vary so much
+        at the distance of the nearest keys that nearly all proposals would be rejected."""
         if not isinstance(request.context, Independent):
             return "engine `extremes` needs independent, identically distributed keys"
-        if not request.context.density.symmetric_about(request.query):
-            return "engine `extremes` needs a density symmetric about the query (uniform, or centred on +-query)"
         deepest = max(ranks_of(request.statistics), default=1)
         if deepest > order.FULL_LIMIT // 2 and max(request.n) > order.FULL_LIMIT:
             most = order.FULL_LIMIT // 2
             return f"engine `extremes` draws at most the {most} nearest keys in order, and rank {deepest} was asked for"
+        density = request.context.density
+        if any(s.directions for s in request.statistics) and not density.symmetric_about(request.query):
+            least = min(plan.acceptance for plan in _plans(request))
+            if least < marks.LEAST_ACCEPTANCE:
+                return (
+                    f"engine `extremes` draws directions by rejection, and would accept a share of {least:.1g} of them, since the "
+                    "density varies too much at the distance of the nearest keys"
+                )
         return None
 
     def groups(self, request: Request) -> list[tuple[int, ...]]:
@@ -67,18 +76,36 @@ class Extremes(AbstractEngine):
 
     def batches(self, request: Request) -> Iterator[Samples]:
         """Blocks of replicates of all cells; every n is one plan."""
-        law = request.context.density.d2q(request.query)
-        return batches(self.name, request, [NearestKeys(law, request, i) for i in range(len(request.n))])
+        plans = _plans(request)
+        directions = any(s.directions for s in request.statistics)
+        return batches(self.name, request, plans, width=request.context.density.d - 1 if directions else 1)
+
+
+def _plans(request: Request) -> "list[NearestKeys]":
+    density, query = request.context.density, request.query
+    directions = any(s.directions for s in request.statistics) and not density.symmetric_about(query)
+    law, angular = density.d2q(query), density.angular(query) if directions else None
+    return [NearestKeys(law, request, i, density, angular) for i in range(len(request.n))]
 
 
 class NearestKeys:
-    """What the device needs for the cells of one n, whose D2Qs have this law, and what is known of them beforehand."""
+    """What the device needs for the cells of one n, whose D2Qs have this law, and what is known of them beforehand.
 
-    def __init__(self, law: AbstractD2Q, request: Request, i: int):
+    Directions are uniform, or those of `density` where `angular` tells what it is around the query.
+    """
+
+    def __init__(
+        self,
+        law: AbstractD2Q,
+        request: Request,
+        i: int,
+        density: AbstractDensity | None = None,
+        angular: AbstractAngular | None = None,
+    ):
         n, beta = request.n[i], request.beta[i]
         self.positions = (i,)
         self.ranks = ranks_of(request.statistics)
-        self.directions = any(s.directions for s in request.statistics)
+        directions = any(s.directions for s in request.statistics)
         self.dtype = np.dtype(request.dtype)
         natural = np.exp(-law.alpha * (np.log(n) + law.log_intensity))
         with np.errstate(divide="ignore"):
@@ -93,13 +120,21 @@ class NearestKeys:
                 f"{tried.k[-1] if len(tried.k) else order.FULL_LIMIT} keys in order, but was {request.tolerance:g}."
             )
         k = np.where(whole, int(min(n, order.FULL_LIMIT)), k)
-        rest = remainder.none(len(beta))
+        rest = remainder.none(len(beta), remainder.SUMS + (0 if angular is None else law.d - 1))
         if not np.all(whole):
-            some = remainder.remainder(law, n, beta[~whole], unit[~whole], k[~whole])
+            some = remainder.remainder(law, n, beta[~whole], unit[~whole], k[~whole], angular)
             for field in ("scale", "shift", "coefficients"):
                 getattr(rest, field)[~whole] = getattr(some, field)
         points = order.order_map(law, n, int(np.max(k)))
         self.unit = unit[None]
+        self.basis = sphere.tangent_basis(request.query)
+        self.acceptance = 1.0
+        drawn = None
+        if directions and angular is None:
+            drawn = marks.UniformMarks(law.d - 1)
+        elif directions:
+            assert angular is not None and density is not None
+            drawn = self._rejection(law, n, int(np.max(k)), density, angular, request.query)
         self.keys_drawn = k[None].astype(float)
         self.error_bound = (bound + points.error)[None]  # the map of the nearest keys is a fit, too
         self.arguments = jax.tree.map(
@@ -116,19 +151,28 @@ class NearestKeys:
                 ),
                 points,
                 float(n),
-                law.d,
+                drawn,
             ),
         )
 
+    def _rejection(self, law: AbstractD2Q, n: float, k: int, density: AbstractDensity, angular: AbstractAngular, query):
+        """The directions of the k nearest keys by rejection, and the least share of proposals that is accepted."""
+        least, farthest = order.reach(law, n, k)
+        log_bound = angular.log_bound(farthest)
+        reached = np.stack([least, farthest])
+        mean = angular.log_mass(np.log(reached) - np.log(2 - reached)) - sphere.log_area(law.d - 1)
+        self.acceptance = float(np.exp(np.min(mean - log_bound)))
+        return marks.RejectionMarks(law.d - 1, density, query, self.basis, log_bound)
+
     def draw(self, stream: random.Stream) -> Row:
         """Rows [1, beta, replicate] of the replicates with these streams."""
-        cells, points, n, d = self.arguments
-        row = _draw(stream, cells, points, n, d, np.asarray(self.ranks, np.int32), self.directions)
+        cells, points, n, drawn = self.arguments
+        row = _draw(stream, cells, points, n, drawn, np.asarray(self.ranks, np.int32))
         return map_row(row, lambda x: x[None], lambda x: x[:, None])
 
 
 @eqx.filter_jit
-def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, directions: bool) -> Row:
+def _draw(stream, cells: Cells, points: order.OrderMap, n, drawn: marks.AbstractMarks | None, ranks) -> Row:
     dtype = cells.slope.dtype
     shape = (cells.k.shape[0], stream.first.shape[0])
     column = jax.tree.map(lambda x: x[:, None], (cells.slope, cells.unit, cells.ratio, cells.k))
@@ -152,10 +196,11 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, directions:
         chord = square * tau * (2 - unit * tau)
         rest = row.rest + jnp.where(first, 0, w)
         at_rank = (ranks == i + 1)[:, None, None]
-        tangent = row.tangent
-        if directions:
-            cosine = _direction_cosine(stream, i, d, dtype)
-            tangent = jnp.maximum(tangent + 2 * jnp.sqrt(jnp.maximum(tangent * chord, 0)) * cosine + chord, 0)
+        vector, excess = row.vector, row.excess
+        if drawn is not None:
+            directions, over = drawn.draw(stream, i, segment, base * jnp.exp(points.offset))
+            vector = vector + jnp.sqrt(jnp.maximum(chord, 0)) * directions[:, None]
+            excess = jnp.maximum(excess, over)
         row = Row(
             nearest=nearest,
             rest=rest,
@@ -167,20 +212,23 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, d, ranks, directions:
             spread=row.spread + chord,
             gaps=jnp.where(at_rank & seen, delta, row.gaps),
             masses=jnp.where((ranks <= i)[:, None, None], row.masses, 1 + rest),
-            tangent=tangent,
+            vector=vector,
+            excess=excess,
         )
         last_log_g, last_tau = jnp.where(seen, log_g, last_log_g), jnp.where(seen, tau, last_tau)
         return g, segment, last_log_g, last_tau, row
 
     zero = jnp.zeros(shape, dtype)
     ranked = jnp.full((ranks.shape[0], *shape), jnp.inf, dtype)
-    row = Row(zero, zero, zero, zero, zero, zero, zero, zero, ranked, jnp.zeros_like(ranked), zero if directions else None)
+    row = Row(zero, zero, zero, zero, zero, zero, zero, zero, ranked, jnp.zeros_like(ranked))
+    if drawn is not None:
+        row = dataclasses.replace(row, vector=jnp.zeros((drawn.size, *shape), dtype), excess=jnp.full(shape, -jnp.inf, dtype))
     carry = (jnp.zeros(shape[1], dtype), jnp.int32(0), zero, zero, row)
     _, _, log_g, tau, row = jax.lax.fori_loop(0, jnp.max(cells.k), add, carry)
-    return _add_rest(stream, cells, column, d, log_g, tau, row)
+    return _add_rest(stream, cells, column, log_g, tau, row)
 
 
-def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
+def _add_rest(stream, cells: Cells, column, log_g, tau, row: Row) -> Row:
     """Adds the sums of the keys beyond the k-th: Gaussian with their conditional mean and covariance given T_(k)."""
     slope, unit, _, _ = column
     dtype = tau.dtype
@@ -189,22 +237,23 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
         lambda t, _: ((t[1], 2 * x * t[1] - t[0]), t[0]), (jnp.ones_like(x), x), length=cells.rest.shape[-1]
     )[1]
     values = jnp.einsum("csm,mcr->scr", cells.rest, chebyshev, precision=jax.lax.Precision.HIGHEST)
-    mean, factor = values[: remainder.SUMS], values[remainder.SUMS :]
-    counters = jnp.arange(remainder.SUMS, dtype=jnp.uint32)
+    size = _sums(cells.rest.shape[1])
+    counters = jnp.arange(size, dtype=jnp.uint32)
     noise = jax.lax.map(lambda j: random.normal(random.words(stream, jnp.uint32(_REST), j)[0], dtype), counters)
-    lower = jnp.zeros((remainder.SUMS, remainder.SUMS, *x.shape), dtype).at[np.tril_indices(remainder.SUMS)].set(factor)
-    w, square, cube, fourth, w_delta, chord = mean + jnp.sum(lower * noise[:, None], axis=1)
+    lower = jnp.zeros((size, size, *x.shape), dtype).at[np.tril_indices(size)].set(values[size:])
+    sums = values[:size] + jnp.sum(lower * noise[:, None], axis=1)
+    w, square, cube, fourth, w_delta, chord = sums[: remainder.SUMS]
     gap = slope * jnp.maximum(tau - row.nearest, 0)
     f = jnp.exp(-gap)
     f2 = f * f
     chord = f2 * chord  # none of the sums is clipped at 0, which would bias their means
-    tangent = row.tangent
-    if tangent is not None:
-        # An isotropic Gaussian of d - 1 components with total variance `chord` is added to a vector of length sqrt(tangent).
-        along = random.normal(random.words(stream, jnp.uint32(_REST), jnp.uint32(_DIRECTION))[0], dtype)
-        across = _chi_square(stream, jnp.uint32(_REST), d - 2, dtype)
-        size = jnp.sqrt(jnp.maximum(chord, 0) / (d - 1).astype(dtype))
-        tangent = (jnp.sqrt(tangent) + size * along) ** 2 + size**2 * across
+    vector = row.vector
+    if vector is not None and size > remainder.SUMS:
+        vector = vector + f * sums[remainder.SUMS :]
+    elif vector is not None:
+        # Uniform directions: an isotropic Gaussian of d - 1 components with total variance `chord`.
+        across = marks.normals(stream, jnp.uint32(_REST), jnp.uint32(marks.DIRECTION), len(vector), dtype)
+        vector = vector + jnp.sqrt(jnp.maximum(chord, 0) / len(vector)) * across[:, None]
     return Row(
         nearest=row.nearest,
         rest=row.rest + f * w,
@@ -216,28 +265,11 @@ def _add_rest(stream, cells: Cells, column, d, log_g, tau, row: Row) -> Row:
         spread=row.spread + chord,
         gaps=row.gaps,
         masses=row.masses,
-        tangent=tangent,
+        vector=vector,
+        excess=row.excess,
     )
 
 
-def _direction_cosine(stream, i, d, dtype):
-    """The cosine of a uniform direction in d - 1 dimensions with any fixed one.
-
-    The length of a sum of such directions is a Markov chain in it.
-    """
-    along = random.normal(random.words(stream, i.astype(jnp.uint32), jnp.uint32(_DIRECTION))[0], dtype)
-    return along / jnp.sqrt(along**2 + _chi_square(stream, i.astype(jnp.uint32), d - 2, dtype))
-
-
-def _chi_square(stream, i, degrees, dtype):
-    """A chi-square variable at address i: a sum of exponentials, and a squared normal if `degrees` is odd; exact and without
-    rejection."""
-
-    def add(q, total):
-        first, second = random.words(stream, i, jnp.uint32(_DIRECTION + 1) + q.astype(jnp.uint32))
-        total = total + 2 * random.exponential(first, dtype)
-        return total + jnp.where(2 * q + 1 < degrees // 2, 2 * random.exponential(second, dtype), 0)
-
-    odd = random.normal(random.words(stream, i, jnp.uint32(_DIRECTION))[1], dtype) ** 2
-    start = jnp.where(degrees % 2 == 1, odd, 0)
-    return jax.lax.fori_loop(0, (degrees // 2 + 1) // 2, add, start)
+def _sums(values: int) -> int:
+    """The number of sums whose means and packed covariance factor make so many values: m + m (m + 1) / 2."""
+    return (math.isqrt(9 + 8 * values) - 3) // 2

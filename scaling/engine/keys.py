@@ -75,6 +75,7 @@ class _Plan:
         self.positions = group
         self.ranks = ranks_of(request.statistics)
         depth = max(self.ranks, default=1)
+        self.basis = sphere.tangent_basis(query) if symmetric else np.eye(density.d)
         self.order = np.argsort(n)
         self.unit = np.full((len(n), len(beta)), unit)
         self.keys_drawn = np.broadcast_to(n[:, None], self.unit.shape)

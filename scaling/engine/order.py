@@ -56,6 +56,13 @@ def order_map(law: AbstractD2Q, n: float, k: int) -> OrderMap:
     return _fit(law, n, low, high, FULL_DEGREE if k == n else DEGREE, np.append(starts, np.full(pad, np.iinfo(np.int32).max)))
 
 
+def reach(law: AbstractD2Q, n: float, k: int) -> tuple[Float[np.ndarray, " segment"], Float[np.ndarray, " segment"]]:
+    """The least and the largest D2Q that the orders of each segment of `order_map` meet; the map takes all others to these."""
+    starts = _starts(k, whole=k == n)
+    low, high = _hazard_range(starts + 1, np.append(starts[1:], k), n)
+    return np.exp(_log_t(law, low)), np.exp(_log_t(law, high))
+
+
 class MedianMap(eqx.Module):
     """T = e^{alpha log h} * sum_m coefficients[m] x^m, x = scale e^{alpha log h} + shift, for the hazards h <= log 2 of one
     key: the fastest of the maps.

@@ -33,7 +33,13 @@ _POINTS = 2.0**100
 _LOG_SCALE = -200.0  # log of the typical nearest distance, in the unit of the large sphere
 _MOST_LOG_KEYS = 75.0  # log of E sum e^{-Y}: float32 sums end at 88
 _LEAST_LOG_WEIGHT = 480.0  # -log E e^{-(Y_2 - Y_1)} or so, in units of alpha log c
-_POWERS_OF_T = {"mean_d2q": 1, "tangential_square": 1, "tangential_square_given_d2q": 1}
+_POWERS_OF_T = {
+    "mean_d2q": 1.0,
+    "tangential_square": 1.0,
+    "tangential_square_given_d2q": 1.0,
+    "displacement": 0.5,
+    "displacement_square": 1.0,
+}
 
 
 class Poisson(AbstractEngine):
@@ -75,7 +81,7 @@ class Poisson(AbstractEngine):
         flat = PowerLaw(law.d, -_LOG_SCALE / law.alpha - math.log(_POINTS))
         limit = dataclasses.replace(request, n=(_POINTS,) * len(request.n), beta=np.exp(-_LOG_SCALE - law.alpha * log_window))
         try:
-            plans = [NearestKeys(flat, limit, i) for i in range(len(limit.n))]
+            plans = [NearestKeys(flat, limit, i) for i in range(len(limit.n))]  # uniform directions
         except ValueError:
             reject("tolerance", "be larger for engine `poisson`, which draws 4096 points in order at most", request.tolerance)
         # From the large sphere to T, by the typical nearest distance (n C)^-alpha of either.
@@ -143,7 +149,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _power_of_t(name: str) -> int:
+def _power_of_t(name: str) -> float:
     """The power of the unit of distance that a statistic carries."""
     squares = (len(name) - len(_plain(name))) // len("_squared")
-    return _POWERS_OF_T.get(_plain(name), 0) * 2**squares
+    return _POWERS_OF_T.get(_plain(name).partition("(")[0], 0.0) * 2**squares

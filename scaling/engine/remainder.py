@@ -15,11 +15,13 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from scaling.d2q import AbstractD2Q
+from scaling.density.angular import AbstractAngular
 from scaling.statistic import Statistic
 
-SUMS = 6  # w, w^2, w^3, w^4, w (tau - tau_k), w^2 (2 tau - unit tau^2), in this order
+SUMS = 6  # of scalars: w, w^2, w^3, w^4, w (tau - tau_k), w^2 (2 tau - unit tau^2), in this order
 DEGREE = 18  # of the series in log g_k
 _LADDER = np.array([2, 4, 6, *(m * 2**j for j in range(2, 11) for m in (2, 3)), 4096])  # k that are tried
+_CHUNK = 1 << 12  # nodes at which the moments of the directions are in memory at once
 _RANGE = 1e-11  # probability that g_k leaves the range of the series
 _SAFETY = 2.0  # factor on the leading terms of the bias, for the ones left out
 _GAUSS = np.polynomial.legendre.leggauss(12)
@@ -31,28 +33,32 @@ _RANK_WEIGHT /= np.sum(_RANK_WEIGHT)
 
 
 class Remainder(eqx.Module):
-    """Mean [6] and Cholesky factor [6, 6] (lower, packed) of the rest's sums, relative to w_(k), as Chebyshev series in x =
-    scale log g_k + shift.
+    """Mean [sum] and Cholesky factor [sum, sum] (lower, packed) of the rest's sums, relative to w_(k), as Chebyshev series in
+    x = scale log g_k + shift.
     """
 
     scale: Float[np.ndarray, " beta"]
     shift: Float[np.ndarray, " beta"]
-    coefficients: Float[np.ndarray, "beta 27 degree"]
+    coefficients: Float[np.ndarray, "beta value degree"]
 
 
 class Moments(NamedTuple):
     """Means and second moments of one key beyond t, in units of w(t) = e^{-beta t}."""
 
-    mean: Float[np.ndarray, "point 6"]
-    second: Float[np.ndarray, "point 6 6"]
+    mean: Float[np.ndarray, "point sum"]
+    second: Float[np.ndarray, "point sum sum"]
 
 
 def moments(
-    law: AbstractD2Q, beta: Float[np.ndarray, " point"], unit: Float[np.ndarray, " point"], t: Float[np.ndarray, " point"]
+    law: AbstractD2Q,
+    beta: Float[np.ndarray, " point"],
+    unit: Float[np.ndarray, " point"],
+    t: Float[np.ndarray, " point"],
+    angular: AbstractAngular | None = None,
 ) -> Moments:
     """E[phi | T > t] and E[phi phi^T | T > t] of phi = (w, w^2, w^3, w^4, w Delta, w^2 S), w = e^{-beta (T - t)}, Delta = (T -
     t) / unit, S = (2T - T^2) / unit, by Gauss-Legendre panels in the angle (T = 1 - cos theta), graded towards t by the width
-    of w^8."""
+    of w^8. With `angular`, the law of the directions, phi goes on with w P_q x / sqrt(unit), in its d - 1 coordinates."""
     a = (law.d - 1) / 2
     reach = np.full_like(t, 50 + 2 * a)
     for _ in range(4):  # where the weight of one key, times the growth of the density, has dropped by e^-50
@@ -78,7 +84,28 @@ def moments(
         phi[:, 0], phi[:, 1], phi[:, 2], phi[:, 3] = w, square, square * w, square * square
         phi[:, 4], phi[:, 5] = w * delta / unit[:, None], square * sine * sine / unit[:, None]
         weighted = phi * mass[:, None, :]
-        return Moments(np.sum(weighted, axis=-1), weighted @ np.swapaxes(phi, -1, -2))
+        scalars = Moments(np.sum(weighted, axis=-1), weighted @ np.swapaxes(phi, -1, -2))
+    if angular is None:
+        return scalars
+    return _with_vectors(scalars, angular, theta, mass, phi, w * sine / np.sqrt(unit)[:, None])
+
+
+def _with_vectors(scalars: Moments, angular: AbstractAngular, theta, mass, phi, length) -> Moments:
+    """The moments with those of the vector of each key joined on: `length` [point, node] times its direction."""
+    mean, second = [], []
+    s = 2 * np.log(np.tan(theta / 2))
+    rows = max(1, _CHUNK // s.shape[1])  # the second moments of the directions are large in high dimension
+    for first in range(0, len(s), rows):
+        at = slice(first, first + rows)
+        _, centre, spread = angular.moments(s[at])
+        along = mass[at] * length[at]
+        vector = np.einsum("pn,pnc->pc", along, centre)
+        cross = np.einsum("pan,pnc->pac", phi[at] * along[:, None, :], centre)
+        square = np.einsum("pn,pncd->pcd", along * length[at], spread)
+        mean.append(np.concatenate([scalars.mean[at], vector], axis=1))
+        top = np.concatenate([scalars.second[at], cross], axis=2)
+        second.append(np.concatenate([top, np.concatenate([np.swapaxes(cross, 1, 2), square], axis=2)], axis=1))
+    return Moments(np.concatenate(mean), np.concatenate(second))
 
 
 class Ladder(NamedTuple):
@@ -124,19 +151,24 @@ def choose_k(
 
 
 def remainder(
-    law: AbstractD2Q, n: float, beta: Float[np.ndarray, " beta"], unit: Float[np.ndarray, " beta"], k: Int[np.ndarray, " beta"]
+    law: AbstractD2Q,
+    n: float,
+    beta: Float[np.ndarray, " beta"],
+    unit: Float[np.ndarray, " beta"],
+    k: Int[np.ndarray, " beta"],
+    angular: AbstractAngular | None = None,
 ) -> Remainder:
     """The law of the rest beyond the k-th nearest of n keys, as a function of g_k, n times the cumulative hazard at T_(k);
-    one k for each beta.
+    one k for each beta. With `angular` it holds the vector sums, too.
     """
     low, high = np.log(special.gammaincinv(k, _RANGE)), np.log(special.gammainccinv(k, _RANGE))
     nodes = DEGREE + 2
     x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
     t = _quantile(law, np.exp(low[:, None] + (high - low)[:, None] * (x + 1) / 2) / n)
-    m = moments(law, np.repeat(beta, nodes), np.repeat(unit, nodes), t.ravel())
+    m = moments(law, np.repeat(beta, nodes), np.repeat(unit, nodes), t.ravel(), angular)
     many = (n - np.repeat(k, nodes))[:, None]
     factor = _cholesky(many[:, :, None] * (m.second - m.mean[:, :, None] * m.mean[:, None, :]))
-    values = np.concatenate([many * m.mean, factor[:, *np.tril_indices(SUMS)]], axis=1).reshape(len(beta), nodes, -1)
+    values = np.concatenate([many * m.mean, factor[:, *np.tril_indices(factor.shape[-1])]], axis=1).reshape(len(beta), nodes, -1)
     series = special.eval_chebyt(np.arange(DEGREE + 1)[:, None], x)
     coefficients = np.einsum("bnv,mn->bvm", values, series) * (2 / nodes)
     coefficients[..., 0] /= 2
@@ -144,9 +176,9 @@ def remainder(
     return Remainder(scale, -1 - scale * low, coefficients)
 
 
-def none(cells: int) -> Remainder:
+def none(cells: int, sums: int = SUMS) -> Remainder:
     """The remainder of rows that are drawn whole: all sums are 0."""
-    return Remainder(np.zeros(cells), np.zeros(cells), np.zeros((cells, SUMS + SUMS * (SUMS + 1) // 2, DEGREE + 1)))
+    return Remainder(np.zeros(cells), np.zeros(cells), np.zeros((cells, sums + sums * (sums + 1) // 2, DEGREE + 1)))
 
 
 def _panels(split: int):
@@ -190,6 +222,8 @@ def _bias(law, n, beta, unit, k, t, m: Moments, statistics):
         "tangential_square_given_d2q": by_spread,
         "tangential_square": by_spread,
         "output_square": by_spread + q + by_d2q,
+        "displacement": by_spread + by_d2q,  # relative to its root mean square
+        "displacement_square": 2 * (by_spread + by_d2q),
     }
     return np.stack([_bound_of(s.name, bounds, q) for s in statistics], axis=-1)
 
@@ -200,7 +234,7 @@ def _bound_of(name: str, bounds, q):
     factor = 1.0
     while name.endswith("_squared"):
         name, factor = name.removesuffix("_squared"), 4 * factor
-    return factor * np.nan_to_num(bounds.get(name, q), nan=0.0)
+    return factor * np.nan_to_num(bounds.get(name.partition("(")[0], q), nan=0.0)
 
 
 def _inverse_cube(y, alpha: float, k, m1):

@@ -24,6 +24,8 @@ TABLE = {
     "tangential_square_given_d2q": float(A**2 @ (2 * T - T**2)),
     "tangential_square": 0.3,
     "output_square": float((1 - A @ T) ** 2 + 0.3),
+    "displacement(2)": -2.5,
+    "displacement_square": 1.5**2 + 2.5**2,
     "top_mass(2)": 6 / 7,
     "ordered_ratio(3)": 1 / 4,
     "ordered_weight(3)": 1 / 7,
@@ -39,13 +41,14 @@ def test_value(name):
     state = block_state(jnp.asarray(T, jnp.float32), jnp.asarray([2.0]), jnp.float32(1), 3, jnp.zeros((2, 3)))
     row = row_of(state, jnp.asarray([2.0]), ranks)
     row = map_row(row, lambda x: np.asarray(x, np.float64), lambda x: np.asarray(x, np.float64))
-    row = eqx.tree_at(lambda r: r.tangent, row, np.array([0.3 * (7 / 4) ** 2]))
+    vector = np.sqrt(np.array([[0.1], [0.2]])) * 7 / 4
+    row = eqx.tree_at(lambda r: (r.vector, r.displacement), row, (vector, np.array([[1.5], [-2.5]])), is_leaf=lambda x: x is None)
     value = evaluate(statistics, row, ranks, np.array([2.0]), np.array([1.0]))
     assert value[0, 0] == pytest.approx(TABLE[name], rel=2e-6)
 
 
 def test_every_statistic_is_in_the_table():
-    plain = {name.replace("(2)", "(k)").replace("(3)", "(k)") for name in TABLE if not name.endswith("_squared")}
+    plain = {name.replace("displacement(2)", "displacement(j)").replace("(2)", "(k)").replace("(3)", "(k)") for name in TABLE if not name.endswith("_squared")}
     assert plain == set(known_names())
     assert set(default_names()) <= set(known_names())
 
@@ -54,6 +57,8 @@ def test_every_statistic_is_in_the_table():
     ("names", "message"),
     [
         (["top_wieght"], "did you mean `top_weight`"),
+        (["displacement(0)"], "coordinate >= 1"),
+        (["displacement"], "must be one of"),
         (["top_mass(0)"], "rank >= 1"),
         (["top_mass(x)"], "rank >= 1"),
         (["top_mass(-1)"], "rank >= 1"),
