@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from scaling.exact import critical_beta as critical_beta
     from scaling.exact import expected as expected
     from scaling.exact import expected_limit as expected_limit
+    from scaling.exact.mean_field import mean_field as mean_field
+    from scaling.exact.mean_field import mean_field_covariance as mean_field_covariance
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep
@@ -35,6 +37,8 @@ _HOME = {
     "critical_beta": "scaling.exact",
     "expected": "scaling.exact",
     "expected_limit": "scaling.exact",
+    "mean_field": "scaling.exact.mean_field",
+    "mean_field_covariance": "scaling.exact.mean_field",
     "Simulation": "scaling.simulate",
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",

@@ -1,4 +1,4 @@
-"""Modified Bessel functions of the first kind in log space, for orders to thousands and arguments to 1e7."""
+"""Modified Bessel functions of the first kind in log space, for orders to thousands and any argument >= 0."""
 
 import functools
 import math
@@ -9,20 +9,26 @@ from numpy.polynomial import Polynomial
 from scipy import special
 
 _LARGE_ORDER = 25.0
+_LARGE_ARGUMENT = 1e9  # `ive` gives NaN from 2^31
 
 
 def log_bessel(order: float, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """log(I_order(z) e^-z / z^order) for order >= -1/2 and z >= 0, to about 1e-14 of the larger of 1 and order.
 
-    `scipy.special.ive` where it is in range, 0F1 for small z, and for orders from 25 on Debye's uniform expansion (DLMF 10.41.3).
+    `scipy.special.ive` where it is in range, 0F1 for small z, Hankel's expansion (DLMF 10.40.1) for z from 1e9 on, and for orders
+    from 25 on Debye's uniform expansion (DLMF 10.41.3).
     """
     z = np.asarray(z, dtype=np.float64)
     if order >= _LARGE_ORDER:
         return np.asarray(_debye(order, z))
     small = z < 1
     series = np.log(special.hyp0f1(order + 1, np.where(small, z, 0) ** 2 / 4)) - z - order * math.log(2) - math.lgamma(order + 1)
-    safe = np.where(small, 1, z)
-    return np.where(small, series, np.log(special.ive(order, safe)) - order * np.log(safe))
+    large = z > _LARGE_ARGUMENT
+    far = np.maximum(z, _LARGE_ARGUMENT)
+    hankel = -(math.log(2 * math.pi) + np.log(far)) / 2 - (4 * order**2 - 1) / (8 * far)
+    safe = np.clip(z, 1, _LARGE_ARGUMENT)
+    scaled = np.where(large, hankel, np.log(special.ive(order, safe))) - order * np.log(np.maximum(z, 1))
+    return np.where(small, series, scaled)
 
 
 def log_sphere_integral(m: int, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -38,7 +44,7 @@ def mean_over_argument(m: int, z: Float[np.ndarray, "..."]) -> Float[np.ndarray,
 
 def _debye(order: float, z):
     x = z / order
-    root = np.sqrt(1 + x * x)
+    root = np.hypot(1, x)
     p = 1 / root
     total = np.zeros_like(p)
     for k, u in reversed(list(enumerate(_debye_polynomials()))):

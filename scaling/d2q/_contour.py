@@ -26,24 +26,29 @@ def log_fisher_bingham(
 
 
 def fisher_bingham_moments(
-    eigenvalues: Float[np.ndarray, "*batch m"], linear: Float[np.ndarray, "*batch m"]
+    eigenvalues: Float[np.ndarray, "*batch m"],
+    linear: Float[np.ndarray, "*batch m"],
+    about: Float[np.ndarray, "*batch m"] | None = None,
 ) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch m"], Float[np.ndarray, "*batch m m"]]:
-    """`log_fisher_bingham`, and E w and E w w^T under the density proportional to exp(sum_i l_i w_i^2 + b_i w_i).
+    """`log_fisher_bingham`, and E v and E v v^T of v = w - c under the density proportional to exp(sum_i l_i w_i^2 + b_i w_i).
 
-    Derivatives in b under the contour integral, whose weights define an average <.>: E w_i = <b_i / (2 (s - l_i))> and
-    E w_i w_j = <b_i b_j / (4 (s - l_i) (s - l_j))> + delta_ij <1 / (2 (s - l_i))>.
+    `about` is c, 0 by default. Derivatives in b under the contour integral, whose weights define an average <.>: with r_i = 1 /
+    (s - l_i) they are E v_i = <b_i r_i / 2 - c_i> and E v_i v_j = <(b_i r_i / 2 - c_i) (b_j r_j / 2 - c_j)> + delta_ij <r_i / 2>.
     """
     shape, m, top, low, half = _rows(eigenvalues, linear)
+    centre = np.zeros_like(half) if about is None else np.broadcast_to(about, (*shape, m)).reshape(-1, m)
     log_normaliser, mean, second = np.empty(len(low)), np.empty((len(low), m)), np.empty((len(low), m, m))
     for rows in _chunks(len(low), m):
-        contour, b = _contour(low[rows], half[rows] ** 2), half[rows]
+        contour, c = _contour(low[rows], half[rows] ** 2), centre[rows]
         weights = contour.terms / np.sum(np.real(contour.terms), axis=1, keepdims=True)
         resolvent = 1 / (contour.gap[:, None, :] * contour.ratio)
-        first = np.sum(weights[:, :, None] * resolvent, axis=1).real
-        product = (np.swapaxes(weights[:, :, None] * resolvent, 1, 2) @ resolvent).real
+        # b r / 2 - c over one denominator, since both are near 1 where w is near c
+        offset = ((half[rows] - c * contour.gap)[:, None, :] - c[:, None, :] * contour.shift) * resolvent
+        weighted = weights[:, :, None] * offset
+        spread = np.real(np.sum(weights[:, :, None] * resolvent, axis=1)) / 2
         log_normaliser[rows] = contour.log_integral
-        mean[rows] = b * first
-        second[rows] = b[:, :, None] * b[:, None, :] * product + np.eye(m) * (first / 2)[:, None, :]
+        mean[rows] = np.real(np.sum(weighted, axis=1))
+        second[rows] = np.real(np.swapaxes(weighted, 1, 2) @ offset) + np.eye(m) * spread[:, None, :]
     log_normaliser = _log_constant(m) + log_normaliser.reshape(shape) + top
     return np.asarray(log_normaliser), mean.reshape(*shape, m), second.reshape(*shape, m, m)
 
@@ -66,11 +71,12 @@ def _chunks(rows: int, m: int):
 
 
 class _Contour(NamedTuple):
-    """Nodes s - l = gap * ratio of the contour, [row 1 m] and [row node m]; the terms [row node] of the trapezoidal sum, whose
-    real parts add up to the integral over exp(log_scale) [row]."""
+    """Nodes s - l = gap + shift = gap * ratio of the contour, gap [row m], shift [row node 1], ratio [row node m]; the terms [row
+    node] of the trapezoidal sum, whose real parts add up to the integral over exp(log_scale) [row]."""
 
     log_scale: np.ndarray
     gap: np.ndarray
+    shift: np.ndarray
     ratio: np.ndarray
     terms: np.ndarray
 
@@ -96,7 +102,7 @@ def _contour(low, quarter) -> _Contour:
     terms = (step / math.pi)[:, None] * value * (1 + 2j * bend[:, None] * y)
     terms[:, 0] /= 2
     log_scale = saddle - np.sum(np.log(gap), axis=1) / 2 + np.sum(quarter / gap, axis=1)
-    return _Contour(log_scale, gap, ratio, terms)
+    return _Contour(log_scale, gap, shift[:, :, None], ratio, terms)
 
 
 def _saddle(low, quarter):
