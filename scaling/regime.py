@@ -16,7 +16,7 @@ from scipy.special import gammaln
 from scaling import _check
 from scaling.exact import expected_limit, top_weight
 from scaling.exact.measure import log_intensity as uniform_log_intensity
-from scaling.law import laws_within
+from scaling.law import laws_within, output_laws_within
 
 if TYPE_CHECKING:
     from scaling.d2q import AbstractD2Q
@@ -48,17 +48,27 @@ class Regime:
     concentration: float | None  # of von Mises-Fisher keys about the query, 0 for uniform keys; None for any other law
     note: str | None  # what the label or a number needs to be read with
 
+    seen: dataclasses.InitVar[tuple | None] = None  # the density and the query, where the cell is not symmetric about it
+
+    def __post_init__(self, seen: tuple | None):
+        object.__setattr__(self, "_seen", seen)
+
     @property
     def laws(self) -> tuple[str, ...]:
-        """The numbers of the theorems on the weights whose predictions are within 10% of the exact expected values in this cell.
+        """The numbers of the theorems whose predictions are within 10% of the exact values in this cell: those on the weights
+        (3.1 to 3.3) and on the output (4.1 to 4.4, for V = Id).
 
         It may be empty, and a cell in the middle of the critical regime of a high dimension usually has none: the label says
-        which picture a cell resembles, `laws` whose formulas may be used. Empty, too, where there are no exact values
-        (`concentration` is None). About a second, so it is computed when asked for; see `scaling.law.laws_within`.
+        which picture a cell resembles, `laws` whose formulas may be used. The weights are judged by their exact expected values,
+        4.1 and 4.2 by E |Y_n|^2, 4.3 by E |P_q Y_n|^2 and the drift along q (`scaling.law.laws_within`). About a query that the
+        density is not symmetric about (`concentration` is None) only 4.3 and 4.4 are judged, by the exact mean field, and only
+        in a window of more than 20 keys (`scaling.law.output_laws_within`); 4.4 speaks of nothing where the gradient vanishes.
+        About a second, so it is computed when asked for.
         """
-        if self.concentration is None:
-            return ()
-        return laws_within(self.d, self.n, self.beta, concentration=self.concentration, log_intensity=self.log_intensity)
+        if self.concentration is not None:
+            return laws_within(self.d, self.n, self.beta, concentration=self.concentration, log_intensity=self.log_intensity)
+        seen = getattr(self, "_seen", None)
+        return () if seen is None else output_laws_within(*seen, self.n, self.beta)
 
 
 def regime(
@@ -96,17 +106,20 @@ def regime(
     beta = _check.finite_at_least("beta", beta, 0.0)
     concentration = _check.finite_at_least("concentration", concentration, 0.0)
     _check.require(concentration <= 1e6, "concentration", "be <= 1e6", concentration)
-    law = None
+    law, seen = None, None
     if density is not None:
         _check.require(density.d == d, "density", f"have d = {d}", f"of d = {density.d}")
         _check.require(concentration == 0, "concentration", "be left out beside a density", concentration)
         concentration, law = _centred(density, query)
+        seen = (density, _check.unit_vector("query", np.eye(1, d)[0] if query is None else query, d))
     elif query is not None:
         _check.unit_vector("query", query, d)
-    return _regime(d, n, beta, concentration, law)
+    return _regime(d, n, beta, concentration, law, seen)
 
 
-def _regime(d: int, n: float, beta: float, concentration: float, law: "AbstractD2Q | None") -> Regime:
+def _regime(
+    d: int, n: float, beta: float, concentration: float, law: "AbstractD2Q | None", seen: tuple | None = None
+) -> Regime:
     alpha = 2 / (d - 1)
     log_beta, log_n = math.log(beta) if beta > 0 else -math.inf, math.log(n)
     log_intensity = law.log_intensity if law is not None else centred_log_intensity(d, concentration)
@@ -137,6 +150,7 @@ def _regime(d: int, n: float, beta: float, concentration: float, law: "AbstractD
         beta=beta,
         concentration=concentration if law is None else None,
         note=note,
+        seen=seen if law is not None else None,
     )
 
 

@@ -2,7 +2,9 @@
 a row."""
 
 from scaling.law.agreement import LAWS as LAWS
+from scaling.law.agreement import OUTPUT_LAWS as OUTPUT_LAWS
 from scaling.law.agreement import laws_within as laws_within
+from scaling.law.agreement import output_laws_within as output_laws_within
 from scaling.law.base import AbstractLaw as AbstractLaw
 from scaling.law.base import log_window as log_window
 from scaling.law.critical import Critical as Critical

@@ -66,12 +66,17 @@ class AbstractOutputLaw(eqx.Module):
         """Expected values of the statistics by which the law is judged at a finite row, for V = Id: the linear map V adds nothing
         to be judged.
 
-        `tangential_square` is E |P_q Y_n|^2, and `mean_d2q` is E sum A T = -<q, E Y_n>, where the limit has a part along q.
+        A law whose mean is zero is judged by `displacement_square`, E |Y_n|^2, so it is not near where a drift that it neglects
+        counts; one with a mean by E |P_q Y_n|^2 (`tangential_square`) and by E sum A T = -<q, E Y_n> (`mean_d2q`).
         """
-        mean, along = self._mean(), -float(self.local.query @ self._mean())
-        square = float(np.sum((self.local.projection @ mean) ** 2) + np.trace(self._covariance()))
-        found = {"tangential_square": square * exp(-2 * self.log_scale)}
-        return {**found, "mean_d2q": along * exp(-self.log_scale)} if along else found
+        mean, noise = self._mean(), float(np.trace(self._covariance()))
+        if not np.any(mean):
+            return {"displacement_square": noise * exp(-2 * self.log_scale)}
+        square = float(np.sum((self.local.projection @ mean) ** 2)) + noise
+        return {
+            "tangential_square": square * exp(-2 * self.log_scale),
+            "mean_d2q": -float(self.local.query @ mean) * exp(-self.log_scale),
+        }
 
     @abc.abstractmethod
     def _mean(self) -> Float[np.ndarray, " d"]:
@@ -92,16 +97,7 @@ class AbstractOutputLaw(eqx.Module):
 
 def value_matrix(value, d: int) -> Float[np.ndarray, "m d"]:
     """V as a float64 array, by default the identity. Raises `ValueError` unless it is finite and of shape [m, d], m >= 1."""
-    if value is None:
-        return np.eye(d)
-    try:
-        matrix = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        _check.reject("value", f"be a matrix of numbers with {d} columns", value)
-    good = matrix.ndim == 2 and matrix.shape[0] >= 1 and matrix.shape[1] == d
-    _check.require(good, "value", f"have shape (m, {d})", f"of shape {matrix.shape}")
-    _check.require(bool(np.all(np.isfinite(matrix))), "value", "be finite", matrix.tolist())
-    return matrix
+    return np.eye(d) if value is None else _check.value_matrix(value, d)
 
 
 def row(n: float | int, beta: float | int) -> tuple[float, float]:

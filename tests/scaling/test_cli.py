@@ -217,7 +217,7 @@ def test_regime(capsys):
     assert found["regime"] == "subcritical"
     assert found["n"] == 1_000_000 and isinstance(found["n"], int)
     assert found["top_weight"] == regime(5, 1e6, 40.0).top_weight
-    assert found["laws"] == ["3.2", "3.3"]
+    assert found["laws"] == ["3.2", "3.3", "4.3"]
 
 
 def test_numbers_that_are_not_finite_are_null(capsys):
