@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key, UInt32
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
+_UNROLLED = 8
 
 # erfinv(v) / v in float32, highest power first. Below w = -log(1 - v^2) = 5: M. Giles, "Approximating the erfinv function"
 # (2010), in w - 2.5. Above: our own Chebyshev fit in sqrt(w) - 3.5 on [sqrt 5, 4.75], relative error 3e-8, since Giles' tail
@@ -108,6 +109,19 @@ def normal(word: Words, dtype=jnp.float32) -> Float[Array, "..."]:
         w = -jnp.log(complement * (1 + v))
         size = v * jnp.where(w < 5, _horner(_ERFINV_CENTRE, w - 2.5), _horner(_ERFINV_TAIL, jnp.sqrt(w) - 3.5))
     return jnp.where(negative, -1, 1) * np.sqrt(2).astype(dtype) * size
+
+
+def normals(stream: Stream, i: Words, first: Words | int, count: int, dtype=jnp.float32) -> Float[Array, "count ..."]:
+    """Standard normals from the words at (i, first), (i, first + 1), ..., two a counter, with the count in front: loops over a
+    short last axis are not vectorised.
+    """
+    first = jnp.asarray(first, jnp.uint32)
+    if count <= _UNROLLED:  # a row of code each, which XLA fuses best
+        rows = [word for c in range((count + 1) // 2) for word in words(stream, i, first + jnp.uint32(c))]
+        return jnp.stack([normal(word, dtype) for word in rows[:count]])
+    counters = jnp.arange((count + 1) // 2, dtype=jnp.uint32).reshape(-1, *(1,) * max(jnp.ndim(i), jnp.ndim(stream.first)))
+    pairs = words(stream, i, first + counters)
+    return normal(jnp.concatenate([jnp.asarray(word) for word in pairs])[:count], dtype)
 
 
 def lower_half(word: Words, extra: Words, dtype=jnp.float32):

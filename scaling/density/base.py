@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, UInt32
 
-from scaling import random
 from scaling._check import reject, whole
 from scaling.d2q import AbstractD2Q
 from scaling.density.angular import AbstractAngular
@@ -80,13 +79,6 @@ def checked_dtype(dtype: Any) -> Any:
     return wanted
 
 
-def normals(stream: Stream, index: UInt32[Array, " m"], first: Any, count: int, dtype: Any) -> Float[Array, "m count"]:
-    """Standard normals [m, count] from the counters first, first + 1, ... of each index; two a counter."""
-    counters = jnp.asarray(first, jnp.uint32) + jnp.arange((count + 1) // 2, dtype=jnp.uint32)
-    pairs = random.words(stream, index[:, None], counters)
-    return random.normal(jnp.concatenate(pairs, axis=1)[:, :count], dtype)
-
-
-def normalised(x: Float[Array, "m k"]) -> Float[Array, "m k"]:
-    """The rows of x over their norms."""
-    return x / jnp.linalg.norm(x, axis=1, keepdims=True)
+def normalised(x: Float[Array, "k m"]) -> Float[Array, "k m"]:
+    """The columns of x over their norms. Coordinates lie in front: loops over a short last axis are not vectorised."""
+    return x / jnp.linalg.norm(x, axis=0)

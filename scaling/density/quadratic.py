@@ -14,7 +14,7 @@ from scaling._check import dimension, reject, require, unit_vector
 from scaling.d2q import NumericD2Q, quadratic_d2q
 from scaling.d2q.quadratic import TangentQuadratic, is_isotropic, quadratic_log_normaliser
 from scaling.density.angular import QuadraticAngular
-from scaling.density.base import AbstractDensity, Query, normalised, normals
+from scaling.density.base import AbstractDensity, Query, normalised
 from scaling.random import Stream
 from scaling.sphere import Vector, log_area
 
@@ -75,7 +75,7 @@ class Quadratic(AbstractDensity):
         in the counter, and rounds go on until every key of the block is accepted. `acceptance` is the probability of each
         round.
         """
-        deficits = jnp.asarray(self.deficits, dtype)
+        deficits = jnp.asarray(self.deficits, dtype)[:, None]
         b, d = self.envelope, self.d
         spread = 1 / jnp.sqrt(1 + 2 * deficits / b)
         highest = -(d - b) / 2 + d / 2 * math.log(d / b)
@@ -84,17 +84,17 @@ class Quadratic(AbstractDensity):
         def propose(state):
             round_number, y, accepted = state
             first = round_number * jnp.uint32(draws)
-            z = normals(stream, index, first + jnp.uint32(1), d, dtype)
+            z = random.normals(stream, index, first + jnp.uint32(1), d, dtype)
             proposal = normalised(z * spread)
-            u = jnp.sum(deficits * proposal * proposal, axis=1)
+            u = jnp.sum(deficits * proposal * proposal, axis=0)
             log_ratio = -u + d / 2 * jnp.log1p(2 * u / b) - highest
             accept = random.exponential(jnp.asarray(random.words(stream, index, first)[0]), dtype) >= -log_ratio
-            y = jnp.where((accept & ~accepted)[:, None], proposal, y)
+            y = jnp.where(accept & ~accepted, proposal, y)
             return round_number + jnp.uint32(1), y, accepted | accept
 
-        start = (jnp.uint32(0), jnp.zeros((index.shape[0], d), dtype), jnp.zeros(index.shape, bool))
+        start = (jnp.uint32(0), jnp.zeros((d, index.shape[0]), dtype), jnp.zeros(index.shape, bool))
         _, y, _ = jax.lax.while_loop(lambda state: ~jnp.all(state[2]), propose, start)
-        return jnp.matmul(y, jnp.asarray(self.eigenvectors, dtype).T, precision="highest")
+        return jnp.matmul(jnp.asarray(self.eigenvectors, dtype), y, precision="highest").T
 
     def d2q(self, query: Query) -> NumericD2Q:
         q = unit_vector("query", query, self.d)

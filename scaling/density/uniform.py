@@ -6,10 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
+from scaling import random
 from scaling._check import dimension, unit_vector
 from scaling.d2q import UniformD2Q
 from scaling.density.angular import UniformAngular
-from scaling.density.base import AbstractDensity, Query, normalised, normals
+from scaling.density.base import AbstractDensity, Query, normalised
 from scaling.random import Stream
 from scaling.sphere import Vector, log_area
 
@@ -30,7 +31,7 @@ class Uniform(AbstractDensity):
 
     def keys(self, stream: Stream, index: UInt32[Array, " m"], dtype: Any = jnp.float32) -> Float[Array, "m d"]:
         """Normals, normalised."""
-        return normalised(normals(stream, index, 0, self.d, dtype))
+        return normalised(random.normals(stream, index, 0, self.d, dtype)).T
 
     def d2q(self, query: Query) -> UniformD2Q:
         unit_vector("query", query, self.d)

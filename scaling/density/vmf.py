@@ -13,7 +13,7 @@ from scaling.d2q import AbstractD2Q, vmf_d2q
 from scaling.d2q.vmf import vmf_log_normaliser
 from scaling.density import _radial
 from scaling.density.angular import VonMisesFisherAngular
-from scaling.density.base import AbstractDensity, Query, normalised, normals
+from scaling.density.base import AbstractDensity, Query, normalised
 from scaling.random import Stream
 from scaling.sphere import Vector
 
@@ -56,7 +56,7 @@ class VonMisesFisher(AbstractDensity):
         upper, v = random.lower_half(jnp.asarray(word), jnp.asarray(extra), dtype)
         s = _radial.logit(_radial.table(self.d, self.concentration), upper, v)
         mean = jnp.asarray(self.mean, dtype)
-        directions = sphere.from_tangent(mean, normalised(normals(stream, index, 1, self.d - 1, dtype)))
+        directions = sphere.from_tangent(mean, normalised(random.normals(stream, index, 1, self.d - 1, dtype)).T)
         return sphere.from_logit(mean, s, directions)
 
     def d2q(self, query: Query) -> AbstractD2Q:

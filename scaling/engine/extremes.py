@@ -252,7 +252,7 @@ def _add_rest(stream, cells: Cells, column, log_g, tau, row: Row) -> Row:
         vector = vector + f * sums[remainder.SUMS :]
     elif vector is not None:
         # Uniform directions: an isotropic Gaussian of d - 1 components with total variance `chord`.
-        across = marks.normals(stream, jnp.uint32(_REST), jnp.uint32(marks.DIRECTION), len(vector), dtype)
+        across = random.normals(stream, jnp.uint32(_REST), jnp.uint32(marks.DIRECTION), len(vector), dtype)
         vector = vector + jnp.sqrt(jnp.maximum(chord, 0) / len(vector)) * across[:, None]
     return Row(
         nearest=row.nearest,

@@ -28,6 +28,7 @@ MOST_KEYS = 2**31  # keys of a row are counted with 32 bits, and a chunk or two 
 _LANES = 16_384  # running sums (of one beta each) side by side in the elementwise pass
 _CHUNKS = (64, 512, 4096)  # lanes of the elementwise pass: few sizes, since each is a compilation
 _CHUNK = 1 << 15  # random numbers in a chunk of vectors: the chunk stays in the cache
+_LONGEST_CHUNK = 2048  # keys in a chunk of vectors: in low dimension several replicates share the cache
 _ELEMENTWISE_DEPTH = 4  # the elementwise pass keeps at most so many ordered D2Qs
 _DIRECTION = 1 << 16  # counters of direction draws
 
@@ -88,7 +89,8 @@ class _Plan:
             self.most = max(1, _LANES // (len(beta) * chunk))
         else:
             width = density.d if not symmetric or directions else 1
-            chunk = int(min(2 ** int(np.log2(max(_CHUNK / width, 128))), max(128, 2 ** int(np.ceil(np.log2(max(request.n)))))))
+            longest = max(128, 2 ** int(np.ceil(np.log2(max(request.n)))))
+            chunk = int(min(2 ** int(np.log2(max(_CHUNK / width, 128))), _LONGEST_CHUNK, longest))
             self.most = max(1, _CHUNK // (width * chunk))
         source = _Source(
             points=None
@@ -108,9 +110,7 @@ class _Plan:
 
     def draw(self, stream: random.Stream) -> Row:
         """Rows [n, beta, replicate] of the replicates with these streams."""
-        rows = _draw(stream, *self.arguments)
-        back = np.argsort(self.order)
-        return map_row(rows, lambda x: x[back], lambda x: x[:, back])
+        return _draw(stream, *self.arguments, np.argsort(self.order))
 
 
 class _Source(eqx.Module):
@@ -170,12 +170,12 @@ class _Source(eqx.Module):
 
 
 @eqx.filter_jit
-def _draw(stream, source: _Source, slope, n, chunk: int, depth: int, ranks: tuple[int, ...], elementwise: bool) -> Row:
-    """Rows [n, beta, replicate]; `n` ascending."""
+def _draw(stream, source: _Source, slope, n, chunk: int, depth: int, ranks: tuple[int, ...], elementwise: bool, back) -> Row:
+    """Rows [n, beta, replicate] in the order `back` of the ascending `n`."""
     one = _lanes_row if elementwise else _chunks_row
     draw = jax.vmap(lambda s: one(s, source, slope, n, chunk, depth, ranks))
     rows = draw(stream)  # [replicate, n, beta], with the ranks after n
-    return map_row(rows, lambda x: jnp.moveaxis(x, 0, 2), lambda x: jnp.moveaxis(x, (0, 2), (3, 0)))
+    return map_row(rows, lambda x: jnp.moveaxis(x[:, back], 0, 2), lambda x: jnp.moveaxis(x[:, back], (0, 2), (3, 0)))
 
 
 def _stages(source: _Source, stream, start: Leading, add, join, n, chunk: int, finish) -> Row:

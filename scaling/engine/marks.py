@@ -46,7 +46,7 @@ class UniformMarks(AbstractMarks):
     def draw(
         self, stream: Stream, i: Order, segment: Int[Array, ""], t: Float[Array, " replicate"]
     ) -> tuple[Float[Array, "coordinate replicate"], Float[Array, " replicate"]]:
-        return _unit(normals(stream, i, jnp.uint32(DIRECTION), self.size, t.dtype)), jnp.zeros_like(t)
+        return _unit(random.normals(stream, i.astype(jnp.uint32), jnp.uint32(DIRECTION), self.size, t.dtype)), jnp.zeros_like(t)
 
 
 class RejectionMarks(AbstractMarks):
@@ -69,7 +69,7 @@ class RejectionMarks(AbstractMarks):
         def propose(state):
             number, directions, accepted, excess = state
             first = jnp.uint32(DIRECTION) + number * draws
-            proposal = _unit(normals(stream, i, first + jnp.uint32(1), self.size, t.dtype))
+            proposal = _unit(random.normals(stream, i.astype(jnp.uint32), first + jnp.uint32(1), self.size, t.dtype))
             across = jnp.matmul(jnp.asarray(self.basis), proposal, precision="highest")
             x = cosine * jnp.asarray(self.query)[:, None] + sine * across
             log_ratio = jax.vmap(self.density.log_density, in_axes=1)(x) - jnp.asarray(self.log_bound)[segment]
@@ -86,13 +86,6 @@ class RejectionMarks(AbstractMarks):
         start = (jnp.uint32(0), none, jnp.zeros(t.shape, bool), jnp.full_like(t, -jnp.inf))
         _, directions, accepted, excess = jax.lax.while_loop(unfinished, propose, start)
         return directions, jnp.where(accepted, excess, jnp.inf)
-
-
-def normals(stream: Stream, i: Order, first: Array, count: int, dtype) -> Float[Array, "count replicate"]:
-    """Standard normals [count, replicate] at address i of each stream, from the counters first, first + 1, ...; two a counter."""
-    counters = first + jnp.arange((count + 1) // 2, dtype=jnp.uint32)[:, None]
-    pairs = random.words(stream, i.astype(jnp.uint32), counters)
-    return random.normal(jnp.concatenate([jnp.asarray(word) for word in pairs])[:count], dtype)
 
 
 def _unit(x):
