@@ -48,7 +48,7 @@ class Regime:
     concentration: float | None  # of von Mises-Fisher keys about the query, 0 for uniform keys; None for any other law
     note: str | None  # what the label or a number needs to be read with
 
-    seen: dataclasses.InitVar[tuple | None] = None  # the density and the query, where the cell is not symmetric about it
+    seen: dataclasses.InitVar[tuple | None] = None  # (density, query) where the one is not symmetric about the other
 
     def __post_init__(self, seen: tuple | None):
         object.__setattr__(self, "_seen", seen)
@@ -68,7 +68,7 @@ class Regime:
         if self.concentration is not None:
             return laws_within(self.d, self.n, self.beta, concentration=self.concentration, log_intensity=self.log_intensity)
         seen = getattr(self, "_seen", None)
-        return () if seen is None else output_laws_within(*seen, self.n, self.beta)
+        return () if seen is None else output_laws_within(seen[0], seen[1], self.n, self.beta)
 
 
 def regime(
@@ -118,7 +118,7 @@ def regime(
 
 
 def _regime(
-    d: int, n: float, beta: float, concentration: float, law: "AbstractD2Q | None", seen: tuple | None = None
+    d: int, n: float, beta: float, concentration: float, law: "AbstractD2Q | None", seen: tuple | None
 ) -> Regime:
     alpha = 2 / (d - 1)
     log_beta, log_n = math.log(beta) if beta > 0 else -math.inf, math.log(n)

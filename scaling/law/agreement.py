@@ -8,6 +8,7 @@ from scaling import _check
 from scaling.d2q.uniform import uniform_log_intensity
 from scaling.density import AbstractDensity
 from scaling.exact import Expected, expected
+from scaling.exact.mean_field import mean_field, mean_field_covariance
 from scaling.law.base import AbstractLaw
 from scaling.law.critical import Critical
 from scaling.law.critical_output import CriticalOutput
@@ -88,8 +89,6 @@ def output_laws_within(
     is that near to grad log rho(q), and noise moves q' by less than that. Raises `ValueError` naming the argument that is out of
     range.
     """
-    from scaling.exact.mean_field import mean_field, mean_field_covariance
-
     n, beta = _check.context_length(n), _check.finite_at_least("beta", beta, 0.0)
     local = LocalDensity.of(density, query)
     if not SubcriticalOutput.regime(local.d, n, beta, log_intensity=local.log_intensity):

@@ -47,12 +47,16 @@ class Constants(eqx.Module):
     """Changes to the constants that the statements predict with: none, unless the checks themselves are to be tested.
 
     `log_intensity` is added to log C(q), `log_gamma` to log Gamma(1/alpha + 1) where (3.5) and Lemma D.1 have it; `alpha`
-    multiplies alpha in the window C n beta^{-1/alpha} and in the profile e^{-x^alpha}.
+    multiplies alpha in the window C n beta^{-1/alpha} and in the profile e^{-x^alpha}, and in the scales of the output laws.
+    `log_noise` is added to log c_d of (4.3), `drift` multiplies (d-1)/2 there, `gradient` multiplies grad log rho.
     """
 
     log_intensity: float = 0.0
     alpha: float = 1.0
     log_gamma: float = 0.0
+    log_noise: float = 0.0
+    drift: float = 1.0
+    gradient: float = 1.0
 
     def log_window(self, d: int, n: float, beta: float) -> float:
         """log of C n beta^{-1/alpha} for uniform keys."""

@@ -14,6 +14,8 @@ from tqdm import tqdm
 from scaling.verify.check import LEVEL, SHARES, Check, Setup
 from scaling.verify.closed_form import random_energy, three_dimensions
 from scaling.verify.critical import critical
+from scaling.verify.output import critical_output, mean_field_output, residual, subcritical_output, supercritical_output
+from scaling.verify.output_rows import simulated_output
 from scaling.verify.subcritical import partition, subcritical
 from scaling.verify.supercritical import supercritical
 from scaling.verify.temperature import critical_temperature, slopes, table
@@ -30,6 +32,12 @@ STATEMENTS: tuple[Statement, ...] = (
     random_energy,
     subcritical,
     partition,
+    supercritical_output,
+    critical_output,
+    subcritical_output,
+    mean_field_output,
+    residual,
+    simulated_output,
 )
 
 
@@ -52,7 +60,7 @@ class Report(eqx.Module):
 
 
 def run(setup: Setup | None = None, *, statements: Sequence[Statement] = STATEMENTS, progress: bool = False) -> Report:
-    """Runs the checks of all statements: laws against exact finite-n values, simulation against these, in a minute or two.
+    """Runs the checks of all statements: laws against exact finite-n values, simulation against these, in a few minutes.
 
     The seed is fixed, so that a run can be repeated; each of the simulated checks has a false-alarm rate of 2e-6, and the
     whole run at most 1e-3. Raises `RuntimeError` if more checks are registered than that rate allows.

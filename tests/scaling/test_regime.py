@@ -172,10 +172,8 @@ def test_output_laws_at_a_query_without_symmetry():
 
     assert laws(1e12, 1e3) == ("4.3", "4.4")  # drift
     assert laws(1e12, 1e6) == ("4.3",)  # mixed: a layer is as much noise as it is gradient
-    assert laws(1e12, 1e9) == ("4.3",)  # fluctuation
     assert laws(1e12, 5.0) == ()  # 1/beta is too large
     assert laws(1e6, 1e6) == ()  # no exact values in a window of a few keys
-    assert regime(3, 1e6, 1e6, density=VonMisesFisher([0.0, 1.0, 0.0], 2.0)).laws == ()
     # A query where the gradient vanishes does not move, and nothing can be within 10% of that.
     saddle = regime(3, 1e12, 1e3, density=density, query=[0.0, 0.0, 1.0])
     assert saddle.concentration is None and saddle.laws == ("4.3",)

@@ -12,13 +12,20 @@ from scaling import exact
 from scaling.cli import main
 from scaling.verify import STATEMENTS, Check, Constants, Report, Setup, run
 from scaling.verify import critical as critical_checks
+from scaling.verify import output as output_checks
 from scaling.verify import subcritical as subcritical_checks
 from scaling.verify import supercritical as supercritical_checks
 from scaling.verify.check import LEVEL, SHARES, approach, equal, mean_check, simulated
+from scaling.verify.output_rows import simulated_output
 
-NAMES = ("supercritical", "critical", "subcritical", "partition")
+NAMES = (
+    "supercritical", "critical", "subcritical", "partition",
+    "supercritical_output", "critical_output", "subcritical_output", "mean_field_output", "residual",
+)  # fmt: skip
 WITHOUT_CHANCE = tuple(statement for statement in STATEMENTS if getattr(statement, "__name__", "") in NAMES)
 WINDOW = {"3.1", "3.1, Lemma B.1", "3.2", "3.3 (3.4)", "3.3 (3.5)", "3.3 (3.6)", "3.3 (3.3)", "D.1", "D.2"}
+OUTPUT = {"4.1", "4.2", "4.3"}
+RESIDUAL = {"4.4", "E.8"}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +40,7 @@ def report():
         return known(d, n, beta, statistics if isinstance(statistics, str) else tuple(statistics))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (critical_checks, subcritical_checks, supercritical_checks):
+        for module in (critical_checks, output_checks, subcritical_checks, supercritical_checks):
             patch.setattr(module, "expected", cached)
         yield functools.cache(lambda constants: run(Setup(constants, quick=True, simulate=False), statements=WITHOUT_CHANCE))
 
@@ -41,20 +48,23 @@ def report():
 def test_right_constants_pass(report):
     found = report(Constants())
     assert len(WITHOUT_CHANCE) == len(NAMES)
-    assert not found.failed and len(found.checks) >= 65
-    assert {check.theorem for check in found.checks} == WINDOW
+    assert not found.failed and len(found.checks) >= 115
+    assert {check.theorem for check in found.checks} == WINDOW | OUTPUT | RESIDUAL
     assert found.false_alarm_rate == 0  # nothing was simulated
 
 
 @pytest.mark.parametrize(
     ("constants", "theorems"),
     [
-        (Constants(log_intensity=math.log(1.05)), WINDOW),
-        (Constants(log_intensity=-math.log(1.05)), WINDOW),
-        (Constants(alpha=1.05), WINDOW),
+        (Constants(log_intensity=math.log(1.05)), WINDOW | OUTPUT),
+        (Constants(log_intensity=-math.log(1.05)), WINDOW | OUTPUT),
+        (Constants(alpha=1.05), WINDOW | OUTPUT),
         (Constants(log_gamma=math.log(1.05)), {"3.3 (3.3)", "3.3 (3.5)", "D.1", "D.2"}),
+        (Constants(log_noise=math.log(1.02)), {"4.3"}),
+        (Constants(drift=1.02), {"4.3"}),
+        (Constants(gradient=1.02), {"4.3", "4.4", "E.8"}),
     ],
-    ids=["C too large", "C too small", "alpha", "Gamma(1/alpha + 1)"],
+    ids=["C too large", "C too small", "alpha", "Gamma(1/alpha + 1)", "c_d", "(d-1)/2 of the drift", "gradient"],
 )
 def test_a_wrong_constant_fails_every_statement_that_has_it(report, constants, theorems):
     found = report(constants)
@@ -101,6 +111,17 @@ def test_simulated_rows_against_exact_ones():
     wrong = exact.Expected({name: 1.1 * value for name, value in right.items()}, right.digits)
     assert not any(check.passed for check in simulated(Setup(), "3.2", d, n, beta, wrong, 4000))
     assert simulated(Setup(simulate=False), "3.2", d, n, beta, right, 4000) == []
+
+
+def test_simulated_output():
+    right = simulated_output(Setup(quick=True))
+    assert all(check.passed for check in right) and list(simulated_output(Setup(simulate=False))) == []
+
+
+def test_simulated_output_against_wrong_constants():
+    constants = Constants(log_intensity=math.log(1.2), log_noise=math.log(1.2), drift=1.1, gradient=0.9)
+    failed = {(check.theorem, check.roads) for check in simulated_output(Setup(constants, quick=True)) if not check.passed}
+    assert failed == {("4.1", "extremes / law"), ("4.2", "extremes / law"), ("4.3", "extremes / law")}
 
 
 def test_budget():
