@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scaling.context import Independent as Independent
+    from scaling.density import LogDensity as LogDensity
     from scaling.density import Mixture as Mixture
     from scaling.density import Quadratic as Quadratic
     from scaling.density import Uniform as Uniform
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from scaling.exact import expected_limit as expected_limit
     from scaling.exact.mean_field import mean_field as mean_field
     from scaling.exact.mean_field import mean_field_covariance as mean_field_covariance
+    from scaling.postln import post_ln as post_ln
+    from scaling.field import output_field as output_field
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 # Loaded on first use: the command line answers --help, and the exact values their questions, without JAX.
 _HOME = {
     "Independent": "scaling.context",
+    "LogDensity": "scaling.density",
     "Mixture": "scaling.density",
     "Quadratic": "scaling.density",
     "Uniform": "scaling.density",
@@ -39,6 +43,8 @@ _HOME = {
     "expected_limit": "scaling.exact",
     "mean_field": "scaling.exact.mean_field",
     "mean_field_covariance": "scaling.exact.mean_field",
+    "post_ln": "scaling.postln",
+    "output_field": "scaling.field",
     "Simulation": "scaling.simulate",
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",
