@@ -18,6 +18,7 @@ _SIMULATED: Mapping[str, str] = {"ordered-weights": "scaling.figure.ordered_weig
 _EXACT: Mapping[str, str] = {
     "phase-diagram": "scaling.figure.phase_diagram",
     "critical-slope": "scaling.figure.critical_slope",
+    "output-field": "scaling.figure.output_field",
     "regimes": "scaling.figure.regimes",
     "schedules": "scaling.figure.schedules",
 }
