@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from scaling.exact import expected_limit as expected_limit
     from scaling.exact.mean_field import mean_field as mean_field
     from scaling.exact.mean_field import mean_field_covariance as mean_field_covariance
-    from scaling.postln import post_ln as post_ln
     from scaling.field import output_field as output_field
+    from scaling.postln import post_ln as post_ln
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep

@@ -28,7 +28,7 @@ def vmf_directions(d: int, concentration: float, angle: float, s: Reals) -> tupl
     theta = 2 * np.arctan(np.exp((-s if mirrored else s) / 2))
     # cos(angle) cos(theta) + sin(angle) sin(theta) - 1 without cancellation
     exponent = -2 * concentration * np.sin((theta - near) / 2) ** 2
-    z = np.asarray(concentration * math.sin(near) * np.sin(theta))
+    z = np.asarray(concentration * math.sin(near) / np.cosh(s / 2))  # sin(theta) to relative precision at both ends
     return np.asarray(exponent + log_sphere_integral(d - 1, z) - vmf_log_normaliser(d, concentration)), z
 
 

@@ -73,7 +73,7 @@ def moments_over_distance(
         halves = integrate(np.concatenate([low, middle]), np.concatenate([middle, high]))
         both = halves[: len(low)] + halves[len(low) :]
         total = size + np.sum(np.abs(both), axis=0)
-        scale = np.concatenate([total[:3], *(np.full(len(part), np.max(part)) for part in _split(total, d))])
+        scale = _scales(total, d)
         error = np.max(np.abs(both - whole) / np.maximum(scale, 1e-300), axis=1)
         good = (error <= _TOLERANCE) | ((error < _NOISE) & (error > before / 4))
         done += np.sum(both[good], axis=0)
@@ -107,6 +107,14 @@ def _panels(a: float, beta: float):
 def _halved(low, high, chosen):
     middle = (low + high)[chosen] / 2
     return np.concatenate([low[~chosen], low[chosen], middle]), np.concatenate([high[~chosen], middle, high[chosen]])
+
+
+def _scales(total, d: int):
+    """What errors of the components are measured by: tangential parts by the vector or the matrix that they go into, since they
+    may vanish by symmetry."""
+    first, cross, matrix = _split(total, d)
+    vector, square = max(total[1], np.max(first)), max(total[2], np.max(matrix))
+    return np.concatenate([total[:3], np.full(len(first), vector), np.full(len(cross) + len(matrix), square)])
 
 
 def _split(values, d: int):
