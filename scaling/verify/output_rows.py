@@ -28,6 +28,8 @@ from scaling.verify.output import (
 )
 
 _N = 1e12
+_DRIFT, _MIXED, _FLUCTUATION, _CRITICAL, _SUPERCRITICAL = _BETAS = (1e3, 1e6, 1e8, _N, 1e4 * _N)
+_REPLICATES = 120_000  # so that the check of a variance sees 2%
 _ROUNDING = 1e-5  # relative to a standard deviation: float32 in the rows and in V
 
 
@@ -35,19 +37,36 @@ def simulated_output(setup: Setup) -> Iterator[Check]:
     """Theorems 4.1 to 4.3 and Proposition 4.4 at n = 1e12."""
     if not setup.simulate:
         return
-    yield from _supercritical(setup)
-    yield from _critical(setup)
+    rows = displacements(setup)
+    yield from _supercritical(setup, rows[_SUPERCRITICAL])
+    yield from _critical(setup, rows[_CRITICAL])
     yield from _sampler(setup)
-    yield from _drift(setup)
+    yield from _drift(setup, rows[_DRIFT])
     # tau = beta^2 / n is 1 and 1e4, and 1/window 2e-6 and 2e-4.
-    yield from _covariance(setup, "mixed", 1e6)
-    yield from _covariance(setup, "fluctuation", 1e8)
+    yield from _covariance(setup, "mixed", _MIXED, rows[_MIXED])
+    yield from _covariance(setup, "fluctuation", _FLUCTUATION, rows[_FLUCTUATION])
 
 
-def _supercritical(setup: Setup) -> Iterator[Check]:
+def displacements(setup: Setup) -> dict[float, np.ndarray]:
+    """Independent draws of Y_n [replicate, 3] in float64, by beta: one pass, so that the betas share their random numbers."""
+    request = Request(
+        context=as_context(DENSITY),
+        query=QUERY,
+        n=(_N,),
+        beta=np.array([_BETAS]),
+        statistics=parse([f"displacement({j})" for j in (1, 2, 3)]),
+        first=0,
+        count=setup.replicates(_REPLICATES),
+        seed=setup.seed,
+        value=VALUE,
+    )
+    values = np.asarray(choose("extremes", request)[0].sample(request).values[0], np.float64)
+    return {beta: found.T for beta, found in zip(_BETAS, values, strict=True)}
+
+
+def _supercritical(setup: Setup, rows: np.ndarray) -> Iterator[Check]:
     """The law of the radius R_1, and the direction: an angle that is uniform."""
-    beta = 1e4 * _N
-    rows = displacements(setup, beta, 20_000)
+    beta = _SUPERCRITICAL
     law = supercritical_law(setup.constants, DENSITY, QUERY, _N, VALUE)
     radius = sup_distance(law.radius(rows), law.cdf, level=LEVEL)
     across = np.linalg.solve(VALUE, rows.T).T @ tangent_basis(QUERY)
@@ -59,10 +78,9 @@ def _supercritical(setup: Setup) -> Iterator[Check]:
         yield Check("4.1", _where(beta), name, "extremes / law", 0.0, found.value, None, error, bool(found.value <= error), 1)
 
 
-def _critical(setup: Setup) -> Iterator[Check]:
+def _critical(setup: Setup, rows: np.ndarray) -> Iterator[Check]:
     """Mean and covariance of Xi, and the law of its length from the law's own sampler."""
-    beta = _N
-    rows = displacements(setup, beta, 20_000)
+    beta = _CRITICAL
     law = critical_law(setup.constants, DENSITY, QUERY, _N, beta, VALUE)
     yield from _moments("4.2", _where(beta), rows * law.scale, law.mean(), law.covariance(), 1e-5)
     drawn = law.sample(setup.seed, setup.replicates(20_000))
@@ -80,10 +98,10 @@ def _sampler(setup: Setup) -> Iterator[Check]:
         yield mean_check("4.2", setting, "|Xi|^2", "law sampler / law", square, law.square, 1e-4 * law.square)
 
 
-def _drift(setup: Setup) -> Iterator[Check]:
+def _drift(setup: Setup, rows: np.ndarray) -> Iterator[Check]:
     """The drift at beta = 1e3 against the mean field, from which the limit is still 0.2% away; and one residual update."""
-    beta = 1e3
-    rows = displacements(setup, beta, 4000) * beta
+    beta = _DRIFT
+    rows = rows * beta
     exact = beta * VALUE @ mean_field(DENSITY, QUERY, beta)
     # To law and mean field: what the next power of 1/beta leaves is below 4/beta.
     law = beta * subcritical_moments(setup.constants, DENSITY, QUERY, _N, beta, "drift", VALUE)[0]
@@ -100,11 +118,10 @@ def _drift(setup: Setup) -> Iterator[Check]:
         yield mean_check("4.4", _where(beta), name, "extremes / mean field", move[:, j], float(predicted[j]), _ROUNDING * size)
 
 
-def _covariance(setup: Setup, part: str, beta: float) -> Iterator[Check]:
+def _covariance(setup: Setup, part: str, beta: float, rows: np.ndarray) -> Iterator[Check]:
     """Mean and covariance of a part of Theorem 4.3. 1/beta is negligible; what 1/window leaves is bounded by twice what it is for
     uniform keys. The drift that the part `fluctuation` neglects is tau^{-1/2} of a standard deviation, which can be seen: the
     mean is that of the mixed part."""
-    rows = displacements(setup, beta, 120_000)  # so that the check of a variance sees 2%
     mean = subcritical_moments(setup.constants, DENSITY, QUERY, _N, beta, "mixed", VALUE)[0]
     covariance = subcritical_moments(setup.constants, DENSITY, QUERY, _N, beta, part, VALUE)[1]
     uniform = subcritical_moments(Constants(), Uniform(3), np.eye(1, 3)[0], _N, beta, part)[1]
@@ -124,22 +141,6 @@ def _moments(theorem: str, where: str, rows: np.ndarray, mean: np.ndarray, covar
         name, product = f"covariance ({i + 1}, {j + 1})", deviation[:, i] * deviation[:, j]
         error = (slack + 2 * _ROUNDING) * float(size[i] * size[j])
         yield mean_check(theorem, where, name, "extremes / law", product, float(covariance[i, j]), error)
-
-
-def displacements(setup: Setup, beta: float, replicates: int) -> np.ndarray:
-    """Independent draws of Y_n [replicate, 3] in float64."""
-    request = Request(
-        context=as_context(DENSITY),
-        query=QUERY,
-        n=(_N,),
-        beta=np.array([[beta]]),
-        statistics=parse([f"displacement({j})" for j in (1, 2, 3)]),
-        first=0,
-        count=setup.replicates(replicates),
-        seed=setup.seed,
-        value=VALUE,
-    )
-    return np.asarray(choose("extremes", request)[0].sample(request).values[0, 0], np.float64).T
 
 
 def _where(beta: float) -> str:
