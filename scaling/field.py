@@ -50,7 +50,7 @@ def output_field(
     require(keys.shape[1] == queries.shape[1], "queries", f"have {keys.shape[1]} columns, as `keys` has", _of(queries))
     betas = inverse_temperatures(beta)
     matrix = value_matrix(value, keys.shape[1], dtype)
-    found = _field(keys, queries, jnp.asarray(betas, dtype), matrix, products_suffice(betas, dtype), _mesh())
+    found = _field(keys, queries, jnp.asarray(betas, dtype), matrix, products_suffice(betas, dtype), query_mesh())
     return found[:, : queries.shape[0]]
 
 
@@ -82,7 +82,7 @@ def displacements(
 
 
 def unit_rows(argument: str, value: Any, dtype: Any) -> Float[Array, "n d"]:
-    """The rows as an array on the device. Raises `ValueError` unless they are finite, [n >= 1, d >= 2] and of norm 1 (to 1e-5)."""
+    """The rows, on the device. Raises `ValueError` unless they are finite, [n >= 1, d >= 2] and of norm 1 (to 1e-5)."""
     try:
         rows = np.asarray(value, np.dtype(dtype))
     except (TypeError, ValueError):
@@ -118,6 +118,11 @@ def value_matrix(value: Any, d: int, dtype: Any) -> Float[Array, "e d"] | None:
     require(matrix.ndim == 2 and matrix.shape[0] >= 1 and matrix.shape[1] == d, "value", f"have {d} columns", _of(matrix))
     require(bool(np.all(np.isfinite(matrix))), "value", "be finite", matrix.tolist())
     return jnp.asarray(matrix)
+
+
+def query_mesh() -> Mesh:
+    """The local devices, over which queries are spread."""
+    return Mesh(np.array(jax.local_devices()), ("query",))
 
 
 def spread_queries(one_device: Any, mesh: Mesh, queries: Float[Array, "*lead m d"]) -> Float[Array, "*out"]:
@@ -189,10 +194,6 @@ def _sizes() -> tuple[int, int]:
     if jax.default_backend() == "cpu":
         return _CPU_PAIRS, _CPU_CHUNK
     return _ACCELERATOR_PAIRS, _ACCELERATOR_CHUNK
-
-
-def _mesh() -> Mesh:
-    return Mesh(np.array(jax.local_devices()), ("query",))
 
 
 def _of(array) -> str:
