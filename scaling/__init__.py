@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scaling.density import Quadratic as Quadratic
     from scaling.density import Uniform as Uniform
     from scaling.density import VonMisesFisher as VonMisesFisher
+    from scaling.dynamics import evolve as evolve
     from scaling.estimate import Estimate as Estimate
     from scaling.exact import critical_beta as critical_beta
     from scaling.exact import expected as expected
@@ -37,6 +38,7 @@ _HOME = {
     "Quadratic": "scaling.density",
     "Uniform": "scaling.density",
     "VonMisesFisher": "scaling.density",
+    "evolve": "scaling.dynamics",
     "Estimate": "scaling.estimate",
     "critical_beta": "scaling.exact",
     "expected": "scaling.exact",
