@@ -11,9 +11,9 @@ PACKAGES = ("scaling", "toyblocks")
 
 TOP_LEVEL = {
     "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
-    "scaling", "benchmarks", "tests", "docs",
+    "scaling", "benchmarks", "tests", "notebooks", "docs",
 }  # fmt: skip
-LATER = {"toyblocks", "notebooks"}
+LATER = {"toyblocks"}
 
 # The data flow. A module imports from its own stage and from earlier ones only.
 STAGES = (
