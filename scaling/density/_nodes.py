@@ -39,12 +39,11 @@ def rule_size(m: int, order: int) -> int:
 
 @functools.lru_cache(maxsize=8)
 def grid(m: int, size: int) -> tuple[Float[np.ndarray, "... m"], float]:
-    """At most about `size` points of the unit sphere of R^m, m-2 polar angles and an azimuth, one axis each, and a distance within
-    which every unit vector has one of them."""
+    """About `size` points of the unit sphere of R^m, m-2 polar angles and an azimuth, one axis each; and a distance within which
+    every unit vector has one of them."""
     if m == 1:
         return np.array([[1.0], [-1.0]]), 0.0
     count = max(4, int((size / 2) ** (1 / (m - 1))))
-    points = np.ones((1, 0))
     middle = (np.arange(count) + 0.5) * (math.pi / count)
     azimuth = (np.arange(2 * count) + 0.5) * (math.pi / count)
     points = np.stack([np.cos(azimuth), np.sin(azimuth)], axis=-1)

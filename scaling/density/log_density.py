@@ -38,8 +38,8 @@ class LogDensity(AbstractDensity):
     lipschitz times the angle between x and y, on which the exactness of samplers rests; `name`, which with a fingerprint of the
     function's values stands for it in `describe`, and so in the random numbers.
 
-    The slope is checked at the nodes of a grid, which finds most wrong bounds and not all; samplers check every key they draw. Host
-    quantities are product quadratures in float64: fast for d <= 4, seconds a query at d = 6.
+    The slope is checked at the nodes of a grid, which finds most wrong bounds and not all; samplers check every key they draw.
+    Host quantities are product quadratures in float64: fast for d <= 4, seconds a query at d = 6.
 
     **Raises:** `ValueError` for a density that does not integrate to 1 within 1e-6 (what is left is divided out), is not finite
     everywhere, is steeper than `lipschitz` at a node or between two, is too rough for the quadrature, or has d > 6.
