@@ -85,11 +85,17 @@ def _square(value: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ..
     return value
 
 
+def _rectangular(value: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    sizes = {len(row) for row in value}
+    require(len(sizes) == 1 and sizes != {0}, "_", "be a matrix, a list of rows of one length", [list(row) for row in value])
+    return value
+
+
 _Finite = Annotated[float, BeforeValidator(_finite)]
 _Vector = Annotated[tuple[_Finite, ...], BeforeValidator(_sequence), AfterValidator(_unit)]
-_Matrix = Annotated[
-    tuple[Annotated[tuple[_Finite, ...], BeforeValidator(_sequence)], ...], BeforeValidator(_sequence), AfterValidator(_square)
-]
+_Rows = tuple[Annotated[tuple[_Finite, ...], BeforeValidator(_sequence)], ...]
+_Matrix = Annotated[_Rows, BeforeValidator(_sequence), AfterValidator(_square)]
+_Value = Annotated[_Rows, BeforeValidator(_sequence), AfterValidator(_rectangular)]
 
 
 class Range(_Model):
@@ -214,6 +220,7 @@ class SweepConfig(_Model):
     replicates: Annotated[int, BeforeValidator(lambda v: whole("_", v, 1))]
     density: Annotated[Uniform | VonMisesFisher | Quadratic, Discriminator("kind")] = Uniform()
     query: _Vector | None = None
+    value: _Value | None = None  # V of the displacement; the identity by default
     engine: Annotated[str, _one_of(engine_names())] = "auto"
     statistics: Annotated[
         tuple[Annotated[str, BeforeValidator(_name)], ...], BeforeValidator(_names), AfterValidator(_distinct)
@@ -279,12 +286,13 @@ class SweepConfig(_Model):
         Equal for equivalent files, and read back by `from_mapping`.
         """
         axes = {"d": list(self.axes.d), "n": [int(n) for n in self.axes.n], self.temperature: list(self.coordinates)}
-        plain = self.model_dump(mode="json", exclude={"axes", "density", "query"})
+        plain = self.model_dump(mode="json", exclude={"axes", "density", "query", "value"})
         density = self.density.model_dump(mode="json", exclude_none=True)
         if _is_first_axis(density.get("mean")):
             del density["mean"]
         query = {} if self.query is None or _is_first_axis(self.query) else {"query": list(self.query)}
-        return {**plain, **query, "density": density, "axes": axes}
+        value = {} if self.value is None else {"value": [list(row) for row in self.value]}
+        return {**plain, **query, **value, "density": density, "axes": axes}
 
     def differences(self, other: "SweepConfig") -> list[str]:
         """The dotted keys in which two configurations differ; empty if they ask for the same numbers."""
@@ -338,18 +346,31 @@ def _conflicts(raw: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _dimension_conflicts(raw: Mapping[str, Any], d: Sequence[int]) -> list[tuple[str, str]]:
     table = raw["density"] if isinstance(raw.get("density"), Mapping) else {}
     density = _part(_DENSITIES.get(str(table.get("kind"))), table)
-    query = _part(_Query, {"query": raw.get("query")})
+    query, matrix = (getattr(_part(_Free, {key: raw.get(key)}), key, None) for key in ("query", "value"))
     found = []
     for key, value, shape, instead in (
         ("density.mean", getattr(density, "mean", None), "{0} numbers", "leave it out for the first axis"),
         ("density.matrix", getattr(density, "matrix", None), "{0} x {0} numbers", "kind must be uniform or vmf"),
-        ("query", getattr(query, "query", None), "{0} numbers", "leave it out for the first axis"),
+        ("query", query, "{0} numbers", "leave it out for the first axis"),
+        ("value", matrix and matrix[0], "rows of {0} numbers", "leave it out for the identity"),
     ):
         if value is not None and len(d) > 1:
             found.append((key, f"belongs to one dimension, but axes.d has {len(d)}: {instead}"))
         elif value is not None and len(value) != d[0]:
             found.append((key, f"must have {shape.format(d[0])} for d = {d[0]}, but has {shape.format(len(value))}"))
+    most = min(d) if matrix is None else len(matrix)
+    for name in raw["statistics"] if isinstance(raw.get("statistics"), list | tuple) else ():
+        if _coordinate(name) > most:
+            found.append(("statistics", f"must name coordinates of the displacement from 1 to {most}, but was {name!r}"))
     return found
+
+
+def _coordinate(name: Any) -> int:
+    """The coordinate of the displacement that a statistic needs; 0 where it needs none, or is none."""
+    try:
+        return parse([name])[0].coordinate
+    except ValueError:
+        return 0
 
 
 def _size_conflicts(raw: Mapping[str, Any], axes: Axes, temperature: str) -> list[tuple[str, str]]:
@@ -378,8 +399,9 @@ def _size_conflicts(raw: Mapping[str, Any], axes: Axes, temperature: str) -> lis
     return found
 
 
-class _Query(_Model):
+class _Free(_Model):
     query: _Vector | None = None
+    value: _Value | None = None
 
 
 def _problem(entry: Mapping[str, Any]) -> tuple[str, str]:

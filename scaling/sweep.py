@@ -180,6 +180,7 @@ def _plan(config: SweepConfig, d: int, name: str) -> _Plan:
         seed=config.seed,
         tolerance=config.tolerance,
         dtype=config.dtype,
+        value=None if config.value is None else np.asarray(config.value),
     )
     engine, reason = choose(name, request)
     groups = [tuple(int(row) for row in group) for group in engine.groups(request)]

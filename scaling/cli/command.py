@@ -120,6 +120,9 @@ class Simulate(Command):
     replicates: Annotated[str, flag("INT", "Independent rows to average. Default: 1000.")] = "1000"
     engine: Annotated[str, flag("NAME", "auto, keys, extremes or poisson (the critical limit). Default: auto.")] = "auto"
     statistics: Statistics = None
+    value: Annotated[
+        str | None, flag("X,X,...;X,X,...", "V of displacement(j), a matrix with d columns like --matrix. Default: the identity.")
+    ] = None
     tolerance: Annotated[str, flag("FLOAT", "Relative bias that an engine may add to a mean. Default: 1e-6.")] = "1e-6"
     dtype: Annotated[str, flag("float32|float64", "Working precision on the device. Default: float32.")] = "float32"
     json: Json = False
@@ -145,6 +148,7 @@ class Simulate(Command):
                 seed=seed,
                 tolerance=tolerance,
                 query=query,
+                value=values.value(self.value, d),
                 engine=self.engine,
                 statistics=values.names(self.statistics),
                 dtype=self.dtype,

@@ -70,9 +70,24 @@ def vector(argument: str, text: str | None, d: int) -> Any:
 
 def matrix(text: str | None, d: int) -> list[list[float]]:
     """A d x d matrix: rows separated by semicolons, or all numbers row by row."""
-    rows = [_numbers("matrix", row) for row in (text or "").strip().strip(";").split(";")]
-    if len(rows) == 1 and len(rows[0]) == d * d:
-        rows = [rows[0][i : i + d] for i in range(0, d * d, d)]
+    rows = _rows("matrix", text or "", d)
     sizes = [len(row) for row in rows]
     _check.require(sizes == [d] * d, "matrix", f"have {d} rows of {d} numbers", f"of rows of {', '.join(map(str, sizes))}")
+    return rows
+
+
+def value(text: str | None, d: int) -> list[list[float]] | None:
+    """A matrix with d columns, written as `matrix` is; None if there is none."""
+    if text is None:
+        return None
+    rows = _rows("value", text, d)
+    sizes = [len(row) for row in rows]
+    _check.require(set(sizes) == {d}, "value", f"have rows of {d} numbers", f"of rows of {', '.join(map(str, sizes))}")
+    return rows
+
+
+def _rows(argument: str, text: str, d: int) -> list[list[float]]:
+    rows = [_numbers(argument, row) for row in text.strip().strip(";").split(";")]
+    if len(rows) == 1 and len(rows[0]) == d * d:
+        rows = [rows[0][i : i + d] for i in range(0, d * d, d)]
     return rows

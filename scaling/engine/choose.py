@@ -27,9 +27,7 @@ def choose(name: str, request: Request) -> tuple[AbstractEngine, str]:
         return _ENGINES[name], f"`{name}` was asked for"
     refused = _ENGINES["extremes"].refusal(request)
     if refused is None:
-        return _ENGINES[
-            "extremes"
-        ], "independent keys, symmetric about the query: only the nearest keys and the law of the rest are drawn"
+        return _ENGINES["extremes"], "independent keys: only the nearest keys and the law of the rest are drawn"
     reason = _ENGINES["keys"].refusal(request)
     if reason is not None:
         raise ValueError(f"Argument `engine` must serve the request exactly, but no engine does: {refused}; {reason}.")

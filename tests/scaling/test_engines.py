@@ -245,9 +245,15 @@ def test_auto_chooses_and_says_why():
     assert engine.name == "extremes" and "nearest" in reason
     tilted = np.array([0.6, 0.8, 0.0])
     engine, reason = choose("auto", request(VonMisesFisher([1, 0, 0], 3.0), 100, 1.0, ["ipr"], replicates=1, query=tilted))
-    assert engine.name == "keys" and "symmetric" in reason
-    with pytest.raises(ValueError, match="symmetric about the query"):
-        choose("extremes", request(VonMisesFisher([1, 0, 0], 3.0), 100, 1.0, ["ipr"], replicates=1, query=tilted))
+    assert engine.name == "extremes" and "nearest" in reason
+    # Directions vary too much for rejection where the whole row is drawn; distances alone do not need them.
+    narrow, names = VonMisesFisher(np.eye(16)[0], 200.0), ["tangential_square"]
+    far = np.eye(16)[1]
+    engine, reason = choose("auto", request(narrow, 100, 1.0, names, replicates=1, query=far))
+    assert engine.name == "keys" and "rejection" in reason
+    with pytest.raises(ValueError, match="by rejection"):
+        choose("extremes", request(narrow, 100, 1.0, names, replicates=1, query=far))
+    assert choose("auto", request(narrow, 100, 1.0, ["ipr"], replicates=1, query=far))[0].name == "extremes"
     with pytest.raises(ValueError, match="draws every key"):
         choose("keys", request(Uniform(5), 1e12, 1.0, ["ipr"], replicates=1))
     with pytest.raises(ValueError, match="did you mean `extremes`"):
