@@ -101,4 +101,5 @@ def _samples(request: Request, plans: Sequence[Plan], rows: Sequence[Row], count
 def _require_bounded(row: Row) -> None:
     """Refuses rows whose directions were drawn by rejection under a bound that does not hold."""
     if row.excess is not None and np.max(row.excess) > EXCESS:
-        reject("density", "stay below its own bound (a Lipschitz constant, say)", f"of log density {np.max(row.excess):.3g} above it")
+        must = "stay below its own bound (a Lipschitz constant, say)"
+        reject("density", must, f"of log density {np.max(row.excess):.3g} above it")

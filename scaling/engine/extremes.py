@@ -65,8 +65,8 @@ class Extremes(AbstractEngine):
             least = min(plan.acceptance for plan in _plans(request))
             if least < marks.LEAST_ACCEPTANCE:
                 return (
-                    f"engine `extremes` draws directions by rejection, and would accept a share of {least:.1g} of them, since the "
-                    "density varies too much at the distance of the nearest keys"
+                    f"engine `extremes` draws directions by rejection, and would accept a share of {least:.1g} of them, since "
+                    "the density varies too much at the distance of the nearest keys"
                 )
         return None
 
