@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from tqdm import tqdm
 
 from scaling._check import known, require, whole
 from scaling.density.base import checked_dtype
 from scaling.field import (
     Beta,
-    Cloud,
+    Rows,
     displacements,
     inverse_temperatures,
     products_suffice,
@@ -48,11 +48,11 @@ class Evolution(eqx.Module):
 
 
 def evolve(
-    tokens: Cloud,
+    tokens: Rows,
     beta: Beta,
     step: Beta,
     layers: int,
-    value: Float[Array | np.ndarray, "d d"] | None = None,
+    value: Rows | None = None,
     *,
     keep: Literal["all", "last"] = "all",
     dtype: Any = jnp.float32,

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from scaling._check import finite_at_least, reject, require
 from scaling.density.base import checked_dtype
 
-Cloud = Float[Array | np.ndarray, "n d"]
+Rows = np.ndarray | Array | Sequence  # shapes and norms are checked by value
 Beta = float | int | Sequence[float | int] | Float[Array | np.ndarray, ""] | Float[Array | np.ndarray, " b"]
 
 # Pairs in a block times a chunk, and keys in a chunk: the block stays in the cache of a core, or fills an accelerator.
@@ -28,10 +28,10 @@ _HARMLESS = 1e-5  # relative error of a weight and of the displacement that a ma
 
 
 def output_field(
-    keys: Cloud,
-    queries: Float[Array | np.ndarray, "m d"],
+    keys: Rows,
+    queries: Rows,
     beta: Beta,
-    value: Float[Array | np.ndarray, "e d"] | None = None,
+    value: Rows | None = None,
     *,
     dtype: Any = jnp.float32,
 ) -> Float[Array, "b m e"]:
@@ -46,12 +46,12 @@ def output_field(
     float32, or float64 with x64 enabled.
     """
     dtype = checked_dtype(dtype)
-    keys, queries = unit_rows("keys", keys, dtype), unit_rows("queries", queries, dtype)
-    require(keys.shape[1] == queries.shape[1], "queries", f"have {keys.shape[1]} columns, as `keys` has", _of(queries))
+    x, q = unit_rows("keys", keys, dtype), unit_rows("queries", queries, dtype)
+    require(x.shape[1] == q.shape[1], "queries", f"have {x.shape[1]} columns, as `keys` has", _of(q))
     betas = inverse_temperatures(beta)
-    matrix = value_matrix(value, keys.shape[1], dtype)
-    found = _field(keys, queries, jnp.asarray(betas, dtype), matrix, products_suffice(betas, dtype), query_mesh())
-    return found[:, : queries.shape[0]]
+    matrix = value_matrix(value, x.shape[1], dtype)
+    found = _field(x, q, jnp.asarray(betas, dtype), matrix, products_suffice(betas, dtype), query_mesh())
+    return found[:, : q.shape[0]]
 
 
 def products_suffice(beta: Float[np.ndarray, " b"], dtype: Any = jnp.float32) -> bool:
