@@ -21,6 +21,7 @@ _EXACT: Mapping[str, str] = {
     "output-field": "scaling.figure.output_field",
     "regimes": "scaling.figure.regimes",
     "schedules": "scaling.figure.schedules",
+    "heat": "scaling.figure.heat",
 }
 
 
