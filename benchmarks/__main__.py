@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.harness import Measurement, machine, table
 
-NAMES = ("extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact")
+NAMES = ("extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact", "dynamics")
 
 
 def main() -> int:

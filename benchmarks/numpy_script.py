@@ -38,3 +38,13 @@ def output(rng: np.random.Generator, n: int, d: int, beta: float) -> tuple[float
     attention = weights @ x
     tangent = attention - (attention @ query) * query
     return float(weights.max()), float(tangent @ tangent)
+
+
+def layer(tokens: np.ndarray, beta: float, step: float, block: int = 1000) -> np.ndarray:
+    """The tokens [n d] after every one of them has attended to all, in blocks of queries."""
+    moved = np.empty_like(tokens)
+    for start in range(0, len(tokens), block):
+        q = tokens[start : start + block]
+        weights = np.exp(np.float32(beta) * (q @ tokens.T - 1))
+        moved[start : start + block] = q + np.float32(step) * (weights @ tokens / weights.sum(1, keepdims=True) - q)
+    return moved / np.linalg.norm(moved, axis=1, keepdims=True)

@@ -52,14 +52,13 @@ def flow(
     return np.stack(kept)
 
 
-def mean_field_spectra(
-    density: Spectrum, beta: float | int, times: Times, band_limit: int | None = None
-) -> list[Spectrum]:
+def mean_field_spectra(density: Spectrum, beta: float | int, times: Times, band_limit: int | None = None) -> list[Spectrum]:
     """The density of a cloud of infinitely many tokens at finite beta, at ascending times >= 0 of layer * step / beta, for small
     steps: rho' = -div(rho grad log(K_beta * rho)).
 
-    Unlike the limit it is well posed. `band_limit` is that of the density, and at least 16, by default. With u = log(K_beta * rho): rho' = -(Laplacian(rho u) + rho Laplacian u - u Laplacian
-    rho) / 2. Products are taken on a grid of half as many latitudes again as there are degrees, RK4 with steps of at most 0.01.
+    Unlike the limit it is well posed. `band_limit` is by default that of the density, and at least 16. With u = log(K_beta *
+    rho): rho' = -(Laplacian(rho u) + rho Laplacian u - u Laplacian rho) / 2. Products are taken on a grid of half as many
+    latitudes again as there are degrees, RK4 with steps of at most 0.01.
     """
     at = _ascending(times)
     limit = max(16, density.band_limit) if band_limit is None else whole("band_limit", band_limit, 2)
