@@ -53,7 +53,8 @@ def test_a_query_that_is_a_key_and_keys_far_away():
     found = np.asarray(scaling.output_field(keys, keys, 1e8))
     np.testing.assert_array_equal(found, 0)
     cap = np.array([[0.0, 0.6, -0.8], [0.0, -0.6, -0.8]], np.float32)
-    np.testing.assert_allclose(scaling.output_field(cap, np.array([[0.0, 0.0, 1.0]]), [80.0, 1e5])[:, 0], [[0, 0, -1.8]] * 2, atol=1e-6)
+    found = scaling.output_field(cap, np.array([[0.0, 0.0, 1.0]]), [80.0, 1e5])
+    np.testing.assert_allclose(found[:, 0], [[0, 0, -1.8]] * 2, atol=1e-6)
 
 
 def test_value_and_one_beta():
