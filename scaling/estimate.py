@@ -67,5 +67,5 @@ class Moments(eqx.Module):
         if self.count == 1:
             return Estimate(mean, None, None, 1)
         se = math.sqrt(second / (self.count - 1) / self.count)
-        skew = math.sqrt(self.count) * third / second**1.5 if second > 0 else None
+        skew = math.sqrt(self.count) * (third / second) / math.sqrt(second) if second > 0 else None  # second^1.5 may underflow
         return Estimate(mean, se, skew, self.count)

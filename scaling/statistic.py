@@ -82,8 +82,9 @@ def _parse_one(name: str) -> Statistic:
         return dataclasses.replace(base, name=name, of=lambda row, beta, unit: base.of(row, beta, unit) ** 2)
     match = re.fullmatch(r"(\w+)\((.*)\)", name)
     if match and match[1] in _RANKED:
-        what = "coordinate" if match[1] == "displacement" else "rank"
-        require(match[2].isdecimal() and int(match[2]) >= 1, "statistics", f"have an integer {what} >= 1 in {match[1]}(k)", name)
+        what, letter = ("coordinate", "j") if match[1] == "displacement" else ("rank", "k")
+        whole = match[2].isascii() and match[2].isdecimal() and int(match[2]) >= 1
+        require(whole, "statistics", f"have an integer {what} >= 1 in {match[1]}({letter})", name)
         return _RANKED[match[1]](int(match[2]))
     known("statistics", name, known_names())
     raise AssertionError("unreachable: `known` raises for a name with a placeholder rank")

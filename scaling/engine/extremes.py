@@ -107,7 +107,7 @@ class NearestKeys:
         self.ranks = ranks_of(request.statistics)
         directions = any(s.directions for s in request.statistics)
         self.dtype = np.dtype(request.dtype)
-        natural = np.exp(-law.alpha * (np.log(n) + law.log_intensity))
+        natural = np.exp(min(-law.alpha * (np.log(n) + law.log_intensity), 700.0))
         with np.errstate(divide="ignore"):
             unit = np.minimum(2.0, np.maximum(natural, 1 / beta))
         least = max(self.ranks, default=2)
@@ -138,7 +138,8 @@ class NearestKeys:
         self.keys_drawn = k[None].astype(float)
         self.error_bound = (bound + points.error)[None]  # the map of the nearest keys is a fit, too
         self.arguments = jax.tree.map(
-            lambda x: np.asarray(x, self.dtype if np.asarray(x).dtype.kind == "f" else np.int32),
+            # A density may hold functions.
+            lambda x: np.asarray(x, self.dtype if np.asarray(x).dtype.kind == "f" else np.int32) if eqx.is_array_like(x) else x,
             (
                 Cells(
                     k=k,

@@ -69,7 +69,7 @@ class _Plan:
         law = density.d2q(query)
         n = np.array([request.n[i] for i in group])
         beta = request.beta[group[0]]
-        unit = min(1.0, float(np.exp(-law.alpha * (np.log(np.max(n)) + law.log_intensity))))
+        unit = float(np.exp(min(-law.alpha * (np.log(np.max(n)) + law.log_intensity), 0.0)))
         symmetric = density.symmetric_about(query)
         directions = any(s.directions for s in request.statistics)
         points = order.key_map(law) if symmetric else None

@@ -79,7 +79,10 @@ class Poisson(AbstractEngine):
         law = request.context.density.d2q(request.query)
         log_window = _log_window(law, request)
         flat = PowerLaw(law.d, -_LOG_SCALE / law.alpha - math.log(_POINTS))
-        limit = dataclasses.replace(request, n=(_POINTS,) * len(request.n), beta=np.exp(-_LOG_SCALE - law.alpha * log_window))
+        value = np.eye(law.d) if request.value is None else request.value
+        across = value - np.outer(value @ request.query, request.query)  # the limit lies in the tangent space
+        beta = np.exp(-_LOG_SCALE - law.alpha * log_window)
+        limit = dataclasses.replace(request, n=(_POINTS,) * len(request.n), beta=beta, value=across)
         try:
             plans = [NearestKeys(flat, limit, i) for i in range(len(limit.n))]  # uniform directions
         except ValueError:

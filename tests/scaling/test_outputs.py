@@ -6,7 +6,7 @@ import pytest
 
 from scaling import simulate
 from scaling.context import Independent
-from scaling.density import AbstractDensity, Mixture, Quadratic, Uniform, VonMisesFisher
+from scaling.density import AbstractDensity, LogDensity, Mixture, Quadratic, Uniform, VonMisesFisher
 from scaling.density.angular import AbstractAngular, QuadraticAngular
 from scaling.engine import Extremes, Keys, Poisson, Request
 from scaling.exact import expected
@@ -111,6 +111,14 @@ def test_drift_and_fluctuations_against_the_mean_field(query):
     stat.assert_covariance(z.T, covariance / np.outer(scale, scale), error=2e-3)
 
 
+def test_a_users_density_has_the_numbers_of_the_same_one_in_closed_form():
+    """`LogDensity` holds a function; the random stream is another one, so the laws are compared."""
+    own = LogDensity.normalised(3, lambda x: x[0] * x[1], 1.0, name="saddle")
+    names, options = ["top_weight", *COORDINATES], {"query": QUERIES[0], "replicates": 4000}
+    for a, b in zip(*(draw(Extremes(), density, 1e9, 1e9, names, **options)[0, 0] for density in (own, SADDLE)), strict=True):
+        stat.assert_same_law(a, b)
+
+
 def test_poisson_is_the_limit_of_the_displacement():
     names = [*COORDINATES[:2], "displacement_square"]
     gamma, query = 2.0, QUERIES[0]
@@ -118,6 +126,8 @@ def test_poisson_is_the_limit_of_the_displacement():
     rows = draw(Extremes(), SADDLE, 1e12, gamma * 1e12, names, query=query, replicates=10_000, seed=8)[0, 0]
     for a, b in zip(limit, rows, strict=True):
         stat.assert_same_law(a, b)
+    along = draw(Poisson(), SADDLE, 1e12, 1e12, ["displacement(1)"], query=(1.0, 0.0, 0.0), replicates=8, value=np.eye(3))
+    assert np.all(along == 0)
 
 
 @pytest.mark.parametrize("engine", [Keys(), Extremes()])

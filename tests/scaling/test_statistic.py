@@ -58,7 +58,8 @@ def test_every_statistic_is_in_the_table():
     ("names", "message"),
     [
         (["top_wieght"], "did you mean `top_weight`"),
-        (["displacement(0)"], "coordinate >= 1"),
+        (["displacement(0)"], r"coordinate >= 1 in displacement(j)"),
+        (["displacement(\u0663)"], "coordinate >= 1"),
         (["displacement"], "must be one of"),
         (["top_mass(0)"], "rank >= 1"),
         (["top_mass(x)"], "rank >= 1"),
