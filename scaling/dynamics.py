@@ -73,7 +73,7 @@ def evolve(
     start = unit_rows("tokens", tokens, dtype)
     d = start.shape[1]
     count = whole("layers", layers, 1)
-    betas, steps = _pairs(inverse_temperatures(beta), _finite(step))
+    betas, steps = _pairs(inverse_temperatures(beta, dtype), _finite(step))
     matrix = value_matrix(value, d, dtype)
     if matrix is not None:
         require(matrix.shape == (d, d), "value", f"have shape ({d}, {d})", f"of shape {matrix.shape}")
@@ -87,7 +87,8 @@ def evolve(
         kept = [*kept, now] if keep == "all" else [now]
         if not np.all(np.isfinite(now)):
             at = int(np.argwhere(~np.isfinite(now))[0, 0])
-            raise ValueError(f"Argument `step` must move no token to 0, but {steps[at]:g} does at beta = {betas[at]:g}.")
+            must = "move every token to a finite point other than 0"
+            raise ValueError(f"Argument `step` must {must}, but {steps[at]:g} does not at beta = {betas[at]:g}.")
     numbers = np.arange(count + 1) if keep == "all" else np.array([count])
     return Evolution(np.stack(kept, axis=1), betas, steps, numbers)
 
@@ -103,6 +104,7 @@ def _layer(clouds, beta, step, matrix, products: bool, mesh: Mesh):
             y = displacements(keys, q, b[None], products=products, own=True)[0]
             y = y if matrix is None else jnp.matmul(y, matrix.T, precision="highest")
             moved = q + size * y
+            moved = moved / jnp.max(jnp.abs(moved), axis=1, keepdims=True)  # the norm of a large step would overflow
             return moved / jnp.linalg.norm(moved, axis=1, keepdims=True)
 
         return jax.lax.map(one, (clouds, queries, beta, step))

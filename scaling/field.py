@@ -48,7 +48,7 @@ def output_field(
     dtype = checked_dtype(dtype)
     x, q = unit_rows("keys", keys, dtype), unit_rows("queries", queries, dtype)
     require(x.shape[1] == q.shape[1], "queries", f"have {x.shape[1]} columns, as `keys` has", _of(q))
-    betas = inverse_temperatures(beta)
+    betas = inverse_temperatures(beta, dtype)
     matrix = value_matrix(value, x.shape[1], dtype)
     found = _field(x, q, jnp.asarray(betas, dtype), matrix, products_suffice(betas, dtype), query_mesh())
     return found[:, : q.shape[0]]
@@ -95,15 +95,18 @@ def unit_rows(argument: str, value: Any, dtype: Any) -> Float[Array, "n d"]:
     return jnp.asarray(rows)
 
 
-def inverse_temperatures(beta: Any) -> Float[np.ndarray, " b"]:
-    """Checked betas in float64; a number counts as one. Raises `ValueError` unless all are finite and >= 0."""
+def inverse_temperatures(beta: Any, dtype: Any) -> Float[np.ndarray, " b"]:
+    """Checked betas in float64; a number counts as one. Raises `ValueError` unless all are >= 0 and leave 4 beta finite in
+    `dtype`."""
     try:
         values = np.atleast_1d(np.asarray(beta, np.float64))
     except (TypeError, ValueError):
         reject("beta", "be a number or a sequence of numbers", beta)
     require(values.ndim == 1 and values.size >= 1, "beta", "be a number or a sequence of numbers", _of(values))
+    most = float(jnp.finfo(dtype).max) / 4
     for one in values:
         finite_at_least("beta", one, 0)
+        require(one <= most, "beta", f"be at most {most:.3g} in {jnp.dtype(dtype)}", float(one))
     return values
 
 
