@@ -100,7 +100,7 @@ def test_bad_input():
         scaling.evolve(tokens, 1.0, 1.0, 1, np.ones((2, 3)))
     # Two antipodal tokens at beta = 0: Y = -q, so step 1 moves both to 0.
     poles = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]])
-    with pytest.raises(ValueError, match=r"^Argument `step` must move every token to a finite point other than 0, but 1 does not"):
+    with pytest.raises(ValueError, match=r"^Argument `step` must move every token to a finite point other than 0, but 1 does"):
         scaling.evolve(poles, 0.0, 1.0, 1)
     with pytest.raises(ValueError, match=r"^Argument `beta` must be at most 8\.51e\+37 in float32, but was 1e\+39"):
         scaling.evolve(tokens, 1e39, 1.0, 1)
