@@ -6,10 +6,14 @@ Every message is a sentence that names the argument, says what it must be and sh
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
+
+_LARGEST = 1e150  # of an entry of V: squares are floats
+_KINDS = {"c": "complex numbers", "U": "strings", "S": "strings", "b": "booleans", "O": "objects"}
 
 
 def reject(argument: str, must: str, value: Any) -> NoReturn:
@@ -58,15 +62,30 @@ def context_length(value: Any) -> float:
     return number
 
 
+def real_array(argument: str, value: Any, must: str) -> np.ndarray:
+    """Returns `value` as a new float64 array, or raises unless it is a real number or an array, or nested lists of equal length,
+    of such: complex numbers, strings and booleans are refused, not converted."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # lists of unequal length, or nothing that NumPy reads
+        reject(argument, must, value)
+    kind = array.dtype.kind
+    if kind == "O" and all(isinstance(x, numbers.Real) and not isinstance(x, bool) for x in array.flat):
+        kind = "i"  # integers beyond 64 bits
+    good = kind in "iuf" or array.dtype.name == "bfloat16"
+    require(good, argument, must, f"of {_KINDS.get(kind, array.dtype.name)}" if array.ndim else value)
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        reject(argument, must, value)
+
+
 def unit_vector(argument: str, value: Any, d: int) -> np.ndarray:
     """Returns `value` as a float64 array [d], or raises unless it is finite, [d] and of norm 1.
 
     Norms within 1e-5 of one pass, since float32 vectors come with that rounding; the result is normalised in float64.
     """
-    try:
-        vector = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        reject(argument, f"be {d} numbers", value)
+    vector = real_array(argument, value, f"be {d} real numbers")
     require(vector.shape == (d,), argument, f"have shape ({d},)", f"of shape {vector.shape}")
     require(bool(np.all(np.isfinite(vector))), argument, "be finite", vector.tolist())
     norm = float(np.linalg.norm(vector))
@@ -75,14 +94,14 @@ def unit_vector(argument: str, value: Any, d: int) -> np.ndarray:
 
 
 def value_matrix(value: Any, d: int) -> np.ndarray:
-    """Returns V as a float64 array [m, d], or raises unless it is a finite matrix with d columns and at least one row."""
-    try:
-        matrix = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        reject("value", f"be a matrix with {d} columns", value)
+    """Returns V as a float64 array [m, d], or raises unless it is a matrix with d columns, at least one row, and finite entries
+    whose squares are finite."""
+    matrix = real_array("value", value, f"be a matrix of real numbers with {d} columns")
     good = matrix.ndim == 2 and matrix.shape[0] > 0 and matrix.shape[1] == d
     require(good, "value", f"have shape (m, {d})", f"of shape {matrix.shape}")
     require(bool(np.all(np.isfinite(matrix))), "value", "be finite", matrix.tolist())
+    largest = float(np.abs(matrix).max())
+    require(largest <= _LARGEST, "value", f"have entries of at most {_LARGEST:g} in size", f"of size {largest:g}")
     return matrix
 
 
@@ -97,7 +116,8 @@ def known(argument: str, value: Any, names: Iterable[str]) -> str:
 
 
 def _number(argument: str, value: Any, must: str) -> float:
-    if isinstance(value, bool | str | bytes) or value is None:
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if isinstance(value, bool | str | bytes) or value is None or kind in _KINDS:
         reject(argument, must, value)
     try:
         return float(value)

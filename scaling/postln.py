@@ -61,9 +61,6 @@ def _matrix(argument: str, value, d: int) -> np.ndarray:
 
 
 def _array(argument: str, value) -> np.ndarray:
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        _check.reject(argument, "be an array of numbers", value)
+    array = _check.real_array(argument, value, "be an array of real numbers")
     _check.require(bool(np.all(np.isfinite(array))), argument, "be finite", array.tolist())
     return array

@@ -402,6 +402,8 @@ def _short(config: SweepConfig, key: str) -> str:
     for name in key.split("."):
         value = value.get(name, "nothing") if isinstance(value, Mapping) else "nothing"
     text = str(value)
+    if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
+        return f"a {len(value)} x {len(value[0])} matrix"
     return text if len(text) <= 40 else f"{len(value)} values" if isinstance(value, list) else f"{text[:37]}..."
 
 

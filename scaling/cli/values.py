@@ -87,6 +87,8 @@ def value(text: str | None, d: int) -> list[list[float]] | None:
 
 
 def _rows(argument: str, text: str, d: int) -> list[list[float]]:
+    must = f"be a matrix with {d} columns, rows of numbers between commas with ';' between the rows"
+    _check.require(text.strip(" ;") != "", argument, must, text)
     rows = [_numbers(argument, row) for row in text.strip().strip(";").split(";")]
     if len(rows) == 1 and len(rows[0]) == d * d:
         rows = [rows[0][i : i + d] for i in range(0, d * d, d)]

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from scaling._check import require
+from scaling._check import real_array, require
 
 Values = np.ndarray | Sequence | float | int
 Reals = Float[np.ndarray, "..."]
@@ -92,7 +92,7 @@ def log1mexp(x: Reals | float) -> Reals:
 
 def log_probability(argument: str, value: Any) -> Reals:
     """Returns `value` as a float64 array, or raises unless all of it is in [-inf, 0]."""
-    array = np.asarray(value, dtype=np.float64)
+    array = real_array(argument, value, "be log probabilities, in [-inf, 0]")
     good = array <= 0
     if not np.all(good):
         require(False, argument, "be log probabilities, in [-inf, 0]", float(array[~good].ravel()[0]))
@@ -101,6 +101,6 @@ def log_probability(argument: str, value: Any) -> Reals:
 
 def distance(value: Any) -> Reals:
     """Returns `value` as a float64 array, or raises if a part of it is NaN."""
-    array = np.asarray(value, dtype=np.float64)
+    array = real_array("t", value, "be a number or an array of numbers")
     require(not np.any(np.isnan(array)), "t", "be a number", float("nan"))
     return array

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -120,10 +120,19 @@ class LogDensity(AbstractDensity):
 
     def d2q(self, query: Query) -> NumericD2Q:
         """By quadrature over directions. Raises `ValueError` for a query that is no unit vector of this dimension or at which the
-        density is 0."""
+        density is 0, and for a density with a spike that the constructor did not see and the query does."""
         angular = self.angular(query)
         opposite = float(_nodes.values_at(self._host, -angular.query[None])[0])
-        return NumericD2Q(self.d, angular.log_mass, (angular.at_query, opposite))
+        try:
+            return NumericD2Q(self.d, angular.log_mass, (angular.at_query, opposite))
+        except RuntimeError as error:
+            self.refuse(error)
+
+    def refuse(self, error: RuntimeError) -> NoReturn:
+        """Raises the `ValueError` for an integral over the distance to a query that failed."""
+        must = f"be smooth enough for quadrature and no steeper than `lipschitz` = {self.lipschitz:g} between grid nodes"
+        reason = str(error).removesuffix("; please report it.")
+        raise ValueError(f"Argument `log_density` must {must}, but was not, seen from this query ({reason}).") from error
 
     def angular(self, query: Query) -> QuadratureAngular:
         """By quadrature over directions. Raises as `d2q` does."""
@@ -168,8 +177,29 @@ def _check_function(function: Any, d: int) -> None:
         shape = jax.eval_shape(function, jax.ShapeDtypeStruct((d,), jnp.float32))
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise ValueError("Argument `log_density` must be a function in jax.numpy that JAX can trace.") from error
+    except Exception as error:  # whatever a user's function raises
+        raise _refusal(error, d) from error
+    _check_indices(function, d)
     scalar = getattr(shape, "shape", None) == () and jnp.issubdtype(getattr(shape, "dtype", int), jnp.floating)
     require(scalar, "log_density", "return one real number", f"of type {shape}")
+
+
+def _check_indices(function: Callable, d: int) -> None:
+    """JAX takes x[3] of three coordinates for x[2]; NumPy does not. Other errors are those of a function for JAX alone."""
+    try:
+        with np.errstate(all="ignore"):
+            function(np.full(d, 1 / math.sqrt(d)))
+    except IndexError as error:
+        if "out of bounds" in str(error):
+            raise _refusal(error, d) from error
+    except Exception:
+        return
+
+
+def _refusal(error: Exception, d: int) -> ValueError:
+    reason = (str(error).strip() or "no message").splitlines()[0].removesuffix(".")
+    must = f"be a function of one point [{d}]"
+    return ValueError(f"Argument `log_density` must {must}, but called with one it raised {type(error).__name__} ({reason}).")
 
 
 def _check_slope(function: Callable, d: int, lipschitz: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from scaling import random
-from scaling._check import reject, require, unit_vector
+from scaling._check import real_array, require, unit_vector
 from scaling.d2q import MixtureD2Q
 from scaling.density.angular import MixtureAngular
 from scaling.density.base import AbstractDensity, Query
@@ -37,10 +37,7 @@ class Mixture(AbstractDensity):
         sizes = [component.d for component in self.components]
         require(len(set(sizes)) == 1, "components", "have the same d", sizes)
         self.d = sizes[0]
-        try:
-            array = np.asarray(weights, dtype=np.float64)
-        except (TypeError, ValueError):
-            reject("weights", "be numbers", weights)
+        array = real_array("weights", weights, "be real numbers")
         require(array.shape == (len(sizes),), "weights", f"have shape ({len(sizes)},)", f"of shape {array.shape}")
         require(bool(np.all(np.isfinite(array) & (array >= 0))), "weights", "be finite and >= 0", array.tolist())
         total = float(array.sum())

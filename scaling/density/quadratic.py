@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from scaling import random
-from scaling._check import dimension, reject, require, unit_vector
+from scaling._check import dimension, real_array, require, unit_vector
 from scaling.d2q import NumericD2Q, quadratic_d2q
 from scaling.d2q.quadratic import TangentQuadratic, is_isotropic, quadratic_log_normaliser
 from scaling.density.angular import QuadraticAngular
@@ -37,10 +37,7 @@ class Quadratic(AbstractDensity):
     """b of the angular central Gaussian envelope, in (0, d]."""
 
     def __init__(self, matrix: Any):
-        try:
-            array = np.asarray(matrix, dtype=np.float64)
-        except (TypeError, ValueError):
-            reject("matrix", "be a square array of numbers", matrix)
+        array = real_array("matrix", matrix, "be a square array of real numbers")
         square = array.ndim == 2 and array.shape[0] == array.shape[1]
         require(square, "matrix", "be square", f"of shape {array.shape}")
         self.d = dimension(array.shape[0])

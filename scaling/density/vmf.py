@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from scaling import random, sphere
-from scaling._check import dimension, finite_at_least, require, unit_vector
+from scaling._check import dimension, finite_at_least, real_array, require, unit_vector
 from scaling.d2q import AbstractD2Q, vmf_d2q
 from scaling.d2q.vmf import vmf_log_normaliser
 from scaling.density import _radial
@@ -33,10 +33,10 @@ class VonMisesFisher(AbstractDensity):
     """log of the integral of exp(concentration (<mean, x> - 1))."""
 
     def __init__(self, mean: Query, concentration: float | int):
-        shape = np.shape(mean)
-        require(len(shape) == 1, "mean", "be a vector", f"of shape {shape}")
-        self.d = dimension(shape[0])
-        self.mean = unit_vector("mean", mean, self.d)
+        vector = real_array("mean", mean, "be a vector of real numbers")
+        require(vector.ndim == 1, "mean", "be a vector", f"of shape {vector.shape}")
+        self.d = dimension(vector.size)
+        self.mean = unit_vector("mean", vector, self.d)
         self.concentration = finite_at_least("concentration", concentration, 0.0)
         self.log_normaliser = vmf_log_normaliser(self.d, self.concentration)
 

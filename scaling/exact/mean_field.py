@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from scaling import _check
 from scaling.d2q._bessel import log_sphere_integral, mean_over_argument
 from scaling.d2q._contour import fisher_bingham_moments
-from scaling.density import AbstractDensity, Mixture, Quadratic, Uniform, VonMisesFisher
+from scaling.density import AbstractDensity, LogDensity, Mixture, Quadratic, Uniform, VonMisesFisher
 from scaling.exact.directions import moments_over_distance
 from scaling.exact.measure import check_beta
 
@@ -42,8 +42,8 @@ def mean_field(density: AbstractDensity, query: Queries, beta: Betas) -> Float[n
     grad log rho(q) - (d-1)/2 q, (4.3), with an error of order 1/beta. Relative error of the vector at most 1e-8.
 
     **Arguments:** `density`; `query` a unit vector [d] or several [m, d]; `beta` >= 0, a number or an array [b]. The result is
-    [d] with leading axes b and m where these are given. Many queries are fast for uniform and von Mises-Fisher keys (closed form)
-    and, for beta <= 1e5, for quadratic ones; other cases take tenths of a second a query.
+    [d] with leading axes b and m where these are given (m may be 0). Many queries are fast for uniform and von Mises-Fisher keys
+    (closed form) and, for beta <= 1e5, for quadratic ones; other cases take tenths of a second a query.
 
     **Raises:** `ValueError` for a query that is no unit vector of this dimension, or a beta out of range.
     """
@@ -71,7 +71,7 @@ def _covariance(density, queries, n: float, beta: float):
     m = tilted(density, queries, beta)
     square = tilted(density, queries, 2 * beta)
     log_scale = square.log_weight - 2 * m.log_weight - math.log(n)
-    worst = float(np.max(log_scale))
+    worst = float(np.max(log_scale, initial=-math.inf))
     must = f"be smaller: E[w^2] / (n E[w]^2) is exp({worst:.4g})"
     _check.require(worst < 700, "beta", must, beta)
     cross = square.mean[:, :, None] * m.mean[:, None, :]
@@ -81,6 +81,8 @@ def _covariance(density, queries, n: float, beta: float):
 
 def tilted(density: AbstractDensity, queries: Float[np.ndarray, "m d"], beta: float) -> Tilted:
     """The tilted density's weight and moments at unit queries, by the fastest road that the density has."""
+    if not len(queries):
+        return Tilted(np.zeros(0), np.zeros((0, density.d)), np.zeros((0, density.d, density.d)))
     if isinstance(density, Mixture):
         parts = [(w, tilted(c, queries, beta)) for c, w in zip(density.components, density.weights, strict=True) if w > 0]
         logs = np.stack([math.log(w) + part.log_weight for w, part in parts])
@@ -100,7 +102,13 @@ def tilted(density: AbstractDensity, queries: Float[np.ndarray, "m d"], beta: fl
 
 def tilted_over_distance(density: AbstractDensity, queries: Float[np.ndarray, "m d"], beta: float) -> Tilted:
     """`tilted` for any density, by quadrature over the distance; some tenths of a second a query."""
-    rows = [moments_over_distance(density.angular(q), q, beta) for q in queries]
+    angular = [density.angular(q) for q in queries]
+    try:
+        rows = [moments_over_distance(at, q, beta) for at, q in zip(angular, queries, strict=True)]
+    except RuntimeError as error:
+        if isinstance(density, LogDensity):
+            density.refuse(error)
+        raise
     return Tilted(*(np.stack(parts) for parts in zip(*rows, strict=True)))
 
 
@@ -167,11 +175,12 @@ def _vmf_moments(d: int, z):
 def _arguments(density, query, beta):
     """Queries as [m d], betas as a list of floats, and the shape of the result."""
     _check.require(isinstance(density, AbstractDensity), "density", "be a density", density)
-    shape = np.shape(query)
-    _check.require(len(shape) in (1, 2), "query", f"have shape ({density.d},) or (m, {density.d})", f"of shape {shape}")
-    rows = [query] if len(shape) == 1 else list(np.asarray(query))
+    array = _check.real_array("query", query, "be a unit vector or an array of them")
+    shape, must = array.shape, f"have shape ({density.d},) or (m, {density.d})"
+    _check.require(array.ndim in (1, 2) and shape[-1] == density.d, "query", must, f"of shape {shape}")
+    rows = array.reshape(-1, density.d)
     queries = np.array([_check.unit_vector("query", row, density.d) for row in rows]).reshape(-1, density.d)
-    axes = np.shape(beta)
-    _check.require(len(axes) <= 1 and 0 not in axes, "beta", "be a number or a list of numbers", beta)
-    betas = [check_beta(b) for b in (np.asarray(beta).tolist() if axes else [beta])]
-    return queries, betas, (*axes, *shape)
+    numbers = _check.real_array("beta", beta, "be a number or a list of numbers")
+    _check.require(numbers.ndim <= 1 and numbers.size > 0, "beta", "be a number or a list of numbers", beta)
+    betas = [check_beta(b) for b in numbers.ravel().tolist()]
+    return queries, betas, (*numbers.shape, *shape)

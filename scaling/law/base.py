@@ -52,7 +52,7 @@ class AbstractLaw(eqx.Module):
 def log_window(d: int, n: float | int, beta: float | int, log_intensity: float | None = None) -> float:
     """log of m = C n beta^{-1/alpha}; inf at beta = 0. Raises `ValueError` naming an argument that is out of range."""
     d, n, beta = _check.dimension(d), _check.context_length(n), _check.finite_at_least("beta", beta, 0.0)
-    log_c = uniform_log_intensity(d) if log_intensity is None else _check.finite_at_least("log_intensity", log_intensity, -1e6)
+    log_c = uniform_log_intensity(d) if log_intensity is None else _check.finite_at_least("log_intensity", log_intensity, -1e300)
     return math.inf if beta == 0 else log_c + math.log(n) - (d - 1) / 2 * math.log(beta)
 
 

@@ -14,6 +14,7 @@ from scaling.law.points import POINTS, Points
 from scaling.law.supercritical import Supercritical
 
 _CHUNK = 4096  # replicates at a time
+_MOST_KEYS = 600.0  # log of their number, as in `expected_limit`
 _EULER = float(np.euler_gamma)
 
 
@@ -58,6 +59,10 @@ class Critical(AbstractLaw):
 
     def means(self, statistics: list[str]) -> dict[str, float]:
         """`mean` of several statistics in one pass."""
+        log_keys = self.log_window + math.lgamma((self.d + 1) / 2)
+        size = f"1e{-log_keys / math.log(10):.0f}"
+        must = f"be smaller, by a larger beta or gamma, at d = {self.d} (weights are of order {size})"
+        _check.require(log_keys <= _MOST_KEYS, "log_window", must, self.log_window)
         found = expected_limit(self.d, 1.0, log_intensity=self.log_window, statistics=statistics)
         units = {"mean_d2q": 1, "tangential_square": 1, "tangential_square_given_d2q": 1, "mean_d2q_squared": 2}
         return {name: value / self.beta ** units.get(name, 0) for name, value in found.items()}
@@ -73,7 +78,7 @@ class Critical(AbstractLaw):
         Raises `ValueError` at another d, or for x below 1/2, where two weights can both be above x.
         """
         self._require_closed_form()
-        x = np.asarray(x, dtype=np.float64)
+        x = _check.real_array("x", x, "be >= 1/2")
         _check.require(bool(np.all(x >= 0.5)), "x", "be >= 1/2", np.min(x))
         c = math.exp(self.log_window)
         with np.errstate(divide="ignore"):

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scaling import _check
 from scaling.law.base import PAPER
 from scaling.law.critical import Critical
-from scaling.law.local import LocalDensity
+from scaling.law.local import LocalDensity, checked
 from scaling.law.output import AbstractOutputLaw, directions, row, value_matrix
 from scaling.law.points import POINTS, Points
 from scaling.sphere import tangent_basis
@@ -37,11 +37,13 @@ class CriticalOutput(AbstractOutputLaw):
     def __check_init__(self):
         low = _LEAST * (self.local.d - 1) / 2
         good = math.isfinite(self.log_window) and self.log_window >= low
-        _check.require(good, "log_window", f"be finite and >= {low:g}, so that distances are floats", self.log_window)
+        must = f"be finite and >= {low:g}, so that distances are floats (for larger windows take a smaller beta or gamma)"
+        _check.require(good, "log_window", must, self.log_window)
 
     @classmethod
     def at(cls, local: LocalDensity, n: float | int, beta: float | int, *, value=None) -> "CriticalOutput":
         """The law with gamma = beta n^{-alpha} and r_n = sqrt(beta)."""
+        local = checked("local", local)
         log_n, log_beta = row(n, beta)
         log_window = local.log_intensity + log_n - (local.d - 1) / 2 * log_beta
         return cls(local, value_matrix(value, local.d), log_beta / 2, log_window)
@@ -49,6 +51,7 @@ class CriticalOutput(AbstractOutputLaw):
     @classmethod
     def of_gamma(cls, local: LocalDensity, gamma: float | int, *, value=None) -> "CriticalOutput":
         """The law at gamma, the limit of beta n^{-alpha}, without a scale (`log_scale` is 0)."""
+        local = checked("local", local)
         log_gamma = math.log(_check.finite_above("gamma", gamma, 0.0))
         return cls(local, value_matrix(value, local.d), 0.0, local.log_intensity - (local.d - 1) / 2 * log_gamma)
 

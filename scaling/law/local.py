@@ -1,6 +1,7 @@
 """A density near one query, to first order: all that the output laws take from it."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,11 +29,13 @@ class LocalDensity(eqx.Module):
         Raises `ValueError` unless the query is a unit vector [d] with d >= 2, `log_density` finite, and the gradient finite, of
         the query's shape and orthogonal to it (to 1e-5; it is projected).
         """
-        shape = np.shape(query)
+        point = _check.real_array("query", query, "be a vector of d >= 2 numbers")
+        shape = point.shape
         _check.require(len(shape) == 1 and shape[0] >= 2, "query", "be a vector of d >= 2 numbers", f"of shape {shape}")
-        self.query = _check.unit_vector("query", query, shape[0])
+        self.query = _check.unit_vector("query", point, shape[0])
         self.log_density = _check.finite_at_least("log_density", log_density, -1e300)
-        slope = np.zeros(shape) if gradient is None else np.asarray(gradient, dtype=np.float64)
+        must = f"be {shape[0]} real numbers"
+        slope = np.zeros(shape) if gradient is None else _check.real_array("gradient", gradient, must)
         _check.require(slope.shape == shape, "gradient", f"have shape {shape}", f"of shape {slope.shape}")
         _check.require(bool(np.all(np.isfinite(slope))), "gradient", "be finite", slope.tolist())
         along = float(slope @ self.query)
@@ -43,6 +46,7 @@ class LocalDensity(eqx.Module):
     @classmethod
     def of(cls, density: AbstractDensity, query) -> "LocalDensity":
         """From a density. Raises `ValueError` for a bad query, and for one where the density is zero or has no gradient."""
+        _check.require(isinstance(density, AbstractDensity), "density", "be a density", f"of type {type(density).__name__}")
         q = _check.unit_vector("query", query, density.d)
         with jax.enable_x64(True):
             log_density = float(density.log_density(jnp.asarray(q)))
@@ -72,3 +76,10 @@ class LocalDensity(eqx.Module):
     def drift(self) -> Float[np.ndarray, " d"]:
         """Y(q) = grad log rho(q) - (d-1)/2 q, (4.3)."""
         return self.gradient - (self.d - 1) / 2 * self.query
+
+
+def checked(argument: str, value: Any) -> LocalDensity:
+    """Returns `value`, or raises a `ValueError` unless it is a `LocalDensity`."""
+    must = "be a LocalDensity, such as LocalDensity.of(density, query)"
+    _check.require(isinstance(value, LocalDensity), argument, must, f"of type {type(value).__name__}")
+    return value

@@ -68,14 +68,15 @@ class AbstractOutputLaw(eqx.Module):
 
         A law whose mean is zero is judged by `displacement_square`, E |Y_n|^2, so it is not near where a drift that it neglects
         counts; one with a mean by E |P_q Y_n|^2 (`tangential_square`) and by E sum A T = -<q, E Y_n> (`mean_d2q`).
+        Raises `ValueError` for predictions that overflow, at a beta that the law does not speak of.
         """
         mean, noise = self._mean(), float(np.trace(self._covariance()))
         if not np.any(mean):
-            return {"displacement_square": noise * exp(-2 * self.log_scale)}
+            return {"displacement_square": _over(noise, 2 * self.log_scale)}
         square = float(np.sum((self.local.projection @ mean) ** 2)) + noise
         return {
-            "tangential_square": square * exp(-2 * self.log_scale),
-            "mean_d2q": -float(self.local.query @ mean) * exp(-self.log_scale),
+            "tangential_square": _over(square, 2 * self.log_scale),
+            "mean_d2q": _over(-float(self.local.query @ mean), self.log_scale),
         }
 
     @abc.abstractmethod
@@ -114,3 +115,11 @@ def directions(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "... 
 def exp(x: float) -> float:
     """e^x; inf where it overflows."""
     return math.exp(x) if x < 709 else math.inf
+
+
+def _over(value: float, log_scale: float) -> float:
+    """value e^{-log_scale}, where e^log_scale may be out of range."""
+    log_value = math.log(abs(value)) - log_scale if value else -math.inf
+    must = f"be larger, by a beta nearer to 1: a prediction is exp({log_value:.4g})"
+    _check.require(log_value < 700, "log_scale", must, log_scale)
+    return math.copysign(math.exp(log_value), value)

@@ -105,7 +105,7 @@ class RandomEnergy(AbstractLaw):
     def cdf(self, x: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
         """P(W_1 <= x) for x >= 1/2: 1 - sin(pi m) / (pi m) ((1 - x) / x)^m, since a size-biased pick is Beta(1 - m, m). Raises
         `ValueError` below."""
-        x = np.asarray(x, dtype=np.float64)
+        x = _check.real_array("x", x, "be >= 1/2, where one weight at most can lie")
         _check.require(bool(np.all(x >= 0.5)), "x", "be >= 1/2, where one weight at most can lie", np.min(x))
         return np.asarray(1 - np.sinc(self.m) * (np.maximum(1 - x, 0.0) / x) ** self.m)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from scaling import _check
 from scaling.law.base import PAPER
-from scaling.law.local import LocalDensity
+from scaling.law.local import LocalDensity, checked
 from scaling.law.output import exp
 from scaling.law.subcritical_output import SubcriticalOutput, part_of
 
@@ -36,9 +36,14 @@ class ResidualUpdate(eqx.Module):
     def at(cls, local: LocalDensity, n: float | int, beta: float | int, *, step: float | int = 1.0) -> "ResidualUpdate":
         """The law of a row of n keys at inverse temperature beta > 0; `n` is only checked. Raises `ValueError` naming the
         argument that is out of range."""
+        local = checked("local", local)
         _check.context_length(n)
         log_beta = math.log(_check.finite_above("beta", beta, 0.0))
-        return cls(local, _check.finite_above("step", step, 0.0), log_beta)
+        step = _check.finite_above("step", step, 0.0)
+        log_slope = math.log(max(1.0, float(np.max(np.abs(local.gradient)))))
+        must = "be smaller: step / beta, or the update, is out of range"
+        _check.require(math.log(step) + log_slope - min(log_beta, 0.0) < 700, "step", must, step)
+        return cls(local, step, log_beta)
 
     @classmethod
     def regime(cls, d: int, n: float | int, beta: float | int, *, log_intensity: float | None = None) -> bool:
@@ -57,6 +62,7 @@ class ResidualUpdate(eqx.Module):
     def update(self) -> Float[np.ndarray, " d"]:
         """The query after the layer to first order, normalise(q + time_step grad log rho(q))."""
         moved = self.local.query + self.time_step * self.local.gradient
+        moved /= np.max(np.abs(moved))  # its square may overflow
         return moved / np.linalg.norm(moved)
 
 
@@ -72,6 +78,7 @@ def similarity_rate(first: LocalDensity, second: LocalDensity, step: float | int
 
     Raises `ValueError` unless both are of one dimension and `step` is > 0.
     """
+    first, second = checked("first", first), checked("second", second)
     _check.require(first.d == second.d, "second", f"have d = {first.d}", f"of d = {second.d}")
     step = _check.finite_above("step", step, 0.0)
     return step * float(first.gradient @ second.query + first.query @ second.gradient)

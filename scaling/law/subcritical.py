@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
+from scaling import _check
 from scaling.law.base import MANY_KEYS, PAPER, AbstractLaw, log_window, pick
 
 Profile = Float[np.ndarray, "..."]
@@ -42,7 +43,7 @@ class Subcritical(AbstractLaw):
 
     def ordered_ratio(self, x: Profile | float) -> Profile:
         """A_(k) / A_(1) at k = x m: e^{-x^alpha}, (3.4)."""
-        return np.asarray(np.exp(-(np.asarray(x, dtype=np.float64) ** self._alpha)))
+        return np.asarray(np.exp(-(_share(x) ** self._alpha)))
 
     def scaled_weight(self, x: Profile | float) -> Profile:
         """m A_(k) at k = x m: e^{-x^alpha} / Gamma(1/alpha + 1), (3.5)."""
@@ -51,7 +52,7 @@ class Subcritical(AbstractLaw):
     def cdf(self, x: Profile | float) -> Profile:
         """The weight of the x m nearest keys, gamma_inc(1/alpha, x^alpha) / Gamma(1/alpha), (3.6): the distribution function of
         x under A."""
-        return np.asarray(special.gammainc(1 / self._alpha, np.asarray(x, dtype=np.float64) ** self._alpha))
+        return np.asarray(special.gammainc(1 / self._alpha, _share(x) ** self._alpha))
 
     def mean(self, statistic: str) -> float:
         """`ordered_ratio(k)`, `ordered_weight(k)`, `top_mass(k)` by (3.4)-(3.6) at x = k / m, `top_weight`, `second_weight` and
@@ -97,3 +98,9 @@ class Subcritical(AbstractLaw):
 
     def _power_sum(self, p: int) -> float:
         return math.exp(min(-math.log(p) / self._alpha - (p - 1) * (self.log_window + self._log_gamma), 700.0))
+
+
+def _share(x) -> np.ndarray:
+    array = _check.real_array("x", x, "be a number or an array of numbers, >= 0")
+    _check.require(bool(np.all(array >= 0)), "x", "be >= 0", np.min(array, initial=np.inf))
+    return array

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from scaling import _check
 from scaling.law.base import PAPER
-from scaling.law.local import LocalDensity
+from scaling.law.local import LocalDensity, checked
 from scaling.law.output import AbstractOutputLaw, exp, row, value_matrix
 from scaling.law.subcritical import Subcritical
 from scaling.sphere import tangent_basis
@@ -45,6 +45,7 @@ class SubcriticalOutput(AbstractOutputLaw):
     ) -> "SubcriticalOutput":
         """The law with tau = beta^{1+alpha} n^{-alpha}, and r_n = beta, or sqrt(n beta^{1 - 1/alpha}) for the part
         `fluctuation`."""
+        local = checked("local", local)
         log_n, log_beta = row(n, beta)
         _check.known("part", part, get_args(Part))
         a = (local.d - 1) / 2
@@ -55,6 +56,7 @@ class SubcriticalOutput(AbstractOutputLaw):
     @classmethod
     def of_tau(cls, local: LocalDensity, tau: float | int, *, value=None) -> "SubcriticalOutput":
         """The mixed part at tau, the limit of beta^{1+alpha} n^{-alpha}, without a scale (`log_scale` is 0)."""
+        local = checked("local", local)
         return cls(local, value_matrix(value, local.d), 0.0, math.log(_check.finite_above("tau", tau, 0.0)))
 
     @classmethod
@@ -83,7 +85,10 @@ class SubcriticalOutput(AbstractOutputLaw):
         if self.part == "drift":
             return 0.0
         noise = log_noise(self.local)
-        return exp(noise if self.part == "fluctuation" else (self.local.d - 1) / 2 * self.log_tau + noise)
+        log_variance = noise if self.part == "fluctuation" else (self.local.d - 1) / 2 * self.log_tau + noise
+        must = f"be smaller, by a smaller beta or tau: the variance is exp({log_variance:.4g})"
+        _check.require(log_variance < 700, "log_tau", must, self.log_tau)
+        return exp(log_variance)
 
     def _draw(self, rng: np.random.Generator, replicates: int) -> Float[np.ndarray, "replicate d"]:
         z = rng.standard_normal((replicates, self.local.d - 1)) @ tangent_basis(self.local.query).T

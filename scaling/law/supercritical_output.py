@@ -8,8 +8,8 @@ from jaxtyping import Float
 
 from scaling import _check
 from scaling.law.base import PAPER
-from scaling.law.local import LocalDensity
-from scaling.law.output import AbstractOutputLaw, directions, row, value_matrix
+from scaling.law.local import LocalDensity, checked
+from scaling.law.output import AbstractOutputLaw, directions, exp, row, value_matrix
 from scaling.law.supercritical import Supercritical
 from scaling.sphere import tangent_basis
 
@@ -32,6 +32,7 @@ class SupercriticalOutput(AbstractOutputLaw):
     @classmethod
     def at(cls, local: LocalDensity, n: float | int, beta: float | int = 1.0, *, value=None) -> "SupercriticalOutput":
         """The law with r_n = sqrt(a_n), formed in logarithms; `beta` is only checked."""
+        local = checked("local", local)
         log_n, _ = row(n, beta)
         return cls(local, value_matrix(value, local.d), (local.log_intensity + log_n) / (local.d - 1))
 
@@ -46,15 +47,22 @@ class SupercriticalOutput(AbstractOutputLaw):
         return 2 * self.log_scale
 
     def cdf(self, r: Float[np.ndarray, "..."] | float | int) -> Float[np.ndarray, "..."]:
-        """P(R_1 <= r) = 1 - exp(-r^{1/alpha}), R_1 = |Phi|^2 / 2 the limit of a_n |Y_n|^2 / 2 for V = Id; 0 for r < 0."""
-        return np.asarray(-np.expm1(-(np.maximum(np.asarray(r, dtype=np.float64), 0.0) ** ((self.local.d - 1) / 2))))
+        """P(R_1 <= r) = 1 - exp(-r^{1/alpha}), R_1 = |Phi|^2 / 2 the limit of a_n |Y_n|^2 / 2 for V = Id; 0 for r < 0.
+        Raises `ValueError` for a NaN."""
+        r = _check.real_array("r", r, "be a number or an array of numbers")
+        _check.require(not np.any(np.isnan(r)), "r", "be a number", math.nan)
+        return np.asarray(-np.expm1(-(np.maximum(r, 0.0) ** ((self.local.d - 1) / 2))))
 
     def radius(self, displacement: Float[np.ndarray, "replicate m"]) -> Float[np.ndarray, " replicate"]:
         """The R_1 that displacements Y_n would have: a_n |V^{-1} Y_n|^2 / 2, whose law `cdf` is. Raises `ValueError` unless V is
-        invertible."""
+        invertible and the displacements are finite and of shape [replicate, d]."""
         square = self.value.shape[0] == self.value.shape[1] and np.linalg.matrix_rank(self.value) == self.local.d
         _check.require(square, "value", "be invertible to have a radius", self.value.tolist())
-        return np.sum(np.linalg.solve(self.value, displacement.T) ** 2, axis=0) * (math.exp(self.log_a) / 2)
+        array = _check.real_array("displacement", displacement, "be an array of real numbers")
+        good = array.ndim == 2 and array.shape[1] == self.local.d
+        _check.require(good, "displacement", f"have shape (replicate, {self.local.d})", f"of shape {array.shape}")
+        _check.require(bool(np.all(np.isfinite(array))), "displacement", "be finite", "of entries that are not")
+        return np.sum((np.linalg.solve(self.value, array.T) * exp(self.log_scale)) ** 2, axis=0) / 2
 
     def _mean(self) -> Float[np.ndarray, " d"]:
         return np.zeros(self.local.d)

@@ -118,6 +118,7 @@ def run(line: str, cwd: Path, **options) -> subprocess.CompletedProcess:
         (f"{DRAW} --query 0,0,0,0,0", "Argument `query` must have norm 1, but was of norm 0."),
         (f"{DRAW} --query 1,0", "Argument `query` must have shape (5,), but was of shape (2,)."),
         (f"{DRAW} --query 1,0,0,x,0", "Argument `query` must be a number, but was 'x'."),
+        (f"{DRAW} --value=;", "Argument `value` must be a matrix with 5 columns, rows of numbers between commas with ';'"),
         (f"{DRAW} --query 1,0,nan,0,0", "Argument `query` must be finite"),
         (f"regime {CELL} --query 1,1,0,0,0", "Argument `query` must have norm 1, but was of norm 1.41421."),
         (f"{DRAW} --density vmf --concentration -1", "Argument `concentration` must be finite and >= 0, but was -1."),

@@ -195,6 +195,10 @@ def x1(x):
         ((3, 5.0, 1.0), "`log_density` must be a function of one point"),
         ((3, lambda x: x, 1.0), "`log_density` must return one real number"),
         ((3, lambda x: np.asarray(x)[0], 1.0), "`log_density` must be a function in jax.numpy"),
+        ((3, lambda x, y: x[0], 1.0), r"`log_density` must be a function of one point \[3\], but called with one it raised T"),
+        ((3, lambda x: {}["a"], 1.0), "called with one it raised KeyError"),
+        ((3, lambda x: jnp.sum(jnp.eye(2) @ x), 1.0), "called with one it raised TypeError"),
+        ((3, lambda x: x[0] * x[3], 1.0), r"called with one it raised IndexError \(index 3 is out of bounds"),
     ],
 )  # fmt: skip
 def test_bad_densities(arguments, message):
@@ -228,6 +232,18 @@ def test_a_query_at_a_zero():
     for call in (density.d2q, density.angular):
         with pytest.raises(ValueError, match="`query` must be a point of positive density, but was of log density -inf"):
             call(hole)
+
+
+def test_a_query_at_a_spike():
+    """So narrow that no node meets it, and seen from its top all the same."""
+    top = unit(3, 6)
+
+    def spike(x):
+        return 8 * jnp.exp(-1e7 * jnp.sum((x - jnp.asarray(top, x.dtype)) ** 2))
+
+    density = LogDensity.normalised(3, spike, 0.1, name="spike")
+    with pytest.raises(ValueError, match="`log_density` must be smooth .* no steeper than `lipschitz` = 0.1 between grid nodes"):
+        density.d2q(top)
 
 
 def test_keys_under_a_wrong_bound_are_no_numbers(rng):

@@ -168,11 +168,20 @@ def ratio(d: int, z: float) -> float:
         ((unit(3, 0), -1.0), "Argument `beta` must be finite and >= 0, but was -1.0."),
         ((unit(3, 0), math.nan), "Argument `beta` must be finite"),
         ((unit(3, 0), []), "Argument `beta` must be a number or a list of numbers"),
+        ((unit(3, 0), [1.0, [2.0]]), "Argument `beta` must be a number or a list of numbers"),
+        (([[1.0, 0.0, 0.0], [1.0]], 1.0), "Argument `query` must be a unit vector or an array of them"),
+        ((np.zeros((0, 4)), 1.0), r"Argument `query` must have shape \(3,\) or \(m, 3\)"),
     ],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         mean_field(Uniform(3), *arguments)
+
+
+def test_no_queries():
+    for density in (Uniform(3), Mixture([Uniform(3), Quadratic(np.eye(3))], [0.5, 0.5])):
+        assert mean_field(density, np.zeros((0, 3)), [1.0, 2.0]).shape == (2, 0, 3)
+        assert mean_field_covariance(density, np.zeros((0, 3)), 10, 1.0).shape == (0, 3, 3)
 
 
 def test_covariance_that_overflows():

@@ -19,6 +19,7 @@ from scaling.law import (
     part_of,
     similarity_rate,
 )
+from scaling.law.local import checked
 from tests import stat
 
 NORMALISER = 12.990265449544761  # of exp(x_1 x_2) on S^2
@@ -227,6 +228,19 @@ def test_cosine_similarity_is_that_of_two_updates(local):
         (lambda: SubcriticalOutput.of_tau(symmetric(3), 0.0), "Argument `tau` must be finite and > 0"),
         (lambda: SubcriticalOutput.of_tau(symmetric(3), 1.0, value=np.eye(2)), r"Argument `value` must have shape \(m, 3\)"),
         (lambda: SupercriticalOutput.at(symmetric(3), 9.0, value=VALUE).radius(np.ones((1, 2))), "`value` must be invertible"),
+        (lambda: LocalDensity([[1.0, 0.0], [1.0]], 0.0), "Argument `query` must be a vector of d >= 2"),
+        (lambda: LocalDensity([1.0, 0.0], 0.0, "abc"), "Argument `gradient` must be 2 real numbers, but was 'abc'"),
+        (lambda: checked("local", Uniform(3)), "Argument `local` must be a LocalDensity, .* but was of type Uniform"),
+        (lambda: SupercriticalOutput.at(symmetric(3), 9.0, value=1j * np.eye(3)), "Argument `value` must be a matrix of real"),
+        (lambda: SupercriticalOutput.at(symmetric(3), 9.0, value=1e151 * np.eye(3)), "`value` must have entries of at most 1e"),
+        (lambda: SupercriticalOutput.at(symmetric(3), 9.0).radius(np.ones((1, 2))), r"must have shape \(replicate, 3\)"),
+        (lambda: SupercriticalOutput.at(symmetric(3), 9.0).radius(np.full((1, 3), math.nan)), "`displacement` must be finite"),
+        (lambda: SupercriticalOutput.at(symmetric(3), 9.0).cdf(math.nan), "Argument `r` must be a number, but was nan"),
+        (lambda: SubcriticalOutput.at(symmetric(3), 10, 1e300).covariance(), "`log_tau` must be smaller, by a smaller beta"),
+        (lambda: SubcriticalOutput.at(symmetric(64), 1e18, 1e60).sample(0, 1), "`log_tau` must be smaller, by a smaller beta"),
+        (lambda: SubcriticalOutput.at(symmetric(64), 10, 1e60, part="fluctuation").predicts(), "`log_scale` must be larger"),
+        (lambda: CriticalOutput.of_gamma(symmetric(3), 1e-300).covariance(), "`log_window` must be smaller, by a larger beta"),
+        (lambda: ResidualUpdate.at(symmetric(3), 9.0, 1e-200, step=1e300), "Argument `step` must be smaller"),
         (lambda: ResidualUpdate.at(symmetric(3), 9.0, 1.0, step=0.0), "Argument `step` must be finite and > 0"),
         (lambda: similarity_rate(symmetric(3), symmetric(4)), "Argument `second` must have d = 3"),
         (lambda: CriticalOutput.of_gamma(symmetric(3), 1.0).sample(0, 0), "Argument `replicates` must be an integer >= 1"),

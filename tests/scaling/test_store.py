@@ -134,6 +134,8 @@ def test_another_configuration_is_refused_with_its_differences(tmp_path):
     assert "differs in seed (there 3, here 4), axes.n (there [10, 100, 1000], here [10, 100, 1001])" in found
     other = SweepConfig.from_mapping({**RAW, "axes": {"d": 3, "n": 10, "beta": [1]}})
     assert "axes.beta (there nothing, here [1.0])" in refusal(tmp_path / "s", other)
+    other = SweepConfig.from_mapping({**RAW, "axes": {**RAW["axes"], "d": 3}, "value": np.eye(3).tolist()})
+    assert "value (there nothing, here a 3 x 3 matrix)" in refusal(tmp_path / "s", other)
 
 
 def test_what_is_not_a_store_is_refused(tmp_path):
