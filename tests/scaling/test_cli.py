@@ -141,10 +141,7 @@ def run(line: str, cwd: Path, **options) -> subprocess.CompletedProcess:
         (f"exact {CELL} --statistics top_wieght", "(did you mean `top_weight`?)"),
         (f"{DRAW} --statistics ,", "Argument `statistics` must name at least one statistic"),
         (f"{DRAW} --engine extrems", "(did you mean `extremes`?)"),
-        (
-            f"{DRAW} --engine extremes --density quadratic --matrix {','.join(map(str, range(25)))}",
-            "`engine` must serve",
-        ),
+        ("simulate --d 5 --n 1e12 --beta 40 --seed 0 --engine keys", "`engine` must serve the request exactly, but was 'keys'"),
         (f"{DRAW} --replicates 0", "Argument `replicates` must be an integer >= 1, but was 0."),
         (f"{DRAW} --replicates 1.5", "Argument `replicates` must be an integer >= 1, but was 1.5."),
         (f"{DRAW} --tolerance 0", "Argument `tolerance` must be finite and > 0, but was 0."),
