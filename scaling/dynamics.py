@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 from tqdm import tqdm
 
-from scaling._check import known, require, whole
+from scaling._check import known, real_array, require, whole
 from scaling.density.base import checked_dtype
 from scaling.field import (
     Beta,
@@ -26,7 +26,7 @@ from scaling.field import (
     query_mesh,
     spread_queries,
     unit_rows,
-    value_matrix,
+    value_on_device,
 )
 
 
@@ -74,7 +74,7 @@ def evolve(
     d = start.shape[1]
     count = whole("layers", layers, 1)
     betas, steps = _pairs(inverse_temperatures(beta, dtype), _finite(step))
-    matrix = value_matrix(value, d, dtype)
+    matrix = value_on_device(value, d, dtype)
     if matrix is not None:
         require(matrix.shape == (d, d), "value", f"have shape ({d}, {d})", f"of shape {matrix.shape}")
     products = products_suffice(betas, dtype)
@@ -121,10 +121,7 @@ def _pairs(beta, step):
 
 
 def _finite(step):
-    try:
-        values = np.atleast_1d(np.asarray(step, np.float64))
-    except (TypeError, ValueError):
-        raise ValueError(f"Argument `step` must be a number or a sequence of numbers, but was {step!r}.") from None
+    values = np.atleast_1d(real_array("step", step, "be a number or a sequence of numbers"))
     sound = values.ndim == 1 and values.size >= 1 and bool(np.all(np.isfinite(values)))
     require(sound, "step", "be a finite number or a sequence of finite numbers", np.asarray(step).tolist())
     return values

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
-from scaling._check import finite_at_least, reject, require
+from scaling._check import finite_at_least, real_array, require, value_matrix
 from scaling.density.base import checked_dtype
 
 Rows = np.ndarray | Array | Sequence  # shapes and norms are checked by value
@@ -49,7 +49,7 @@ def output_field(
     x, q = unit_rows("keys", keys, dtype), unit_rows("queries", queries, dtype)
     require(x.shape[1] == q.shape[1], "queries", f"have {x.shape[1]} columns, as `keys` has", _of(q))
     betas = inverse_temperatures(beta, dtype)
-    matrix = value_matrix(value, x.shape[1], dtype)
+    matrix = value_on_device(value, x.shape[1], dtype)
     found = _field(x, q, jnp.asarray(betas, dtype), matrix, products_suffice(betas, dtype), query_mesh())
     return found[:, : q.shape[0]]
 
@@ -83,10 +83,7 @@ def displacements(
 
 def unit_rows(argument: str, value: Any, dtype: Any) -> Float[Array, "n d"]:
     """The rows, on the device. Raises `ValueError` unless they are finite, [n >= 1, d >= 2] and of norm 1 (to 1e-5)."""
-    try:
-        rows = np.asarray(value, np.dtype(dtype))
-    except (TypeError, ValueError):
-        reject(argument, "be an array of unit vectors [n, d]", value)
+    rows = real_array(argument, value, "be an array of unit vectors [n, d]").astype(np.dtype(dtype))
     require(rows.ndim == 2 and rows.shape[0] >= 1 and rows.shape[1] >= 2, argument, "have shape [n >= 1, d >= 2]", _of(rows))
     require(bool(np.all(np.isfinite(rows))), argument, "be finite", "of non-finite entries")
     norm = np.linalg.norm(rows, axis=1)
@@ -98,10 +95,7 @@ def unit_rows(argument: str, value: Any, dtype: Any) -> Float[Array, "n d"]:
 def inverse_temperatures(beta: Any, dtype: Any) -> Float[np.ndarray, " b"]:
     """Checked betas in float64; a number counts as one. Raises `ValueError` unless all are >= 0 and leave 4 beta finite in
     `dtype`."""
-    try:
-        values = np.atleast_1d(np.asarray(beta, np.float64))
-    except (TypeError, ValueError):
-        reject("beta", "be a number or a sequence of numbers", beta)
+    values = np.atleast_1d(real_array("beta", beta, "be a number or a sequence of numbers"))
     require(values.ndim == 1 and values.size >= 1, "beta", "be a number or a sequence of numbers", _of(values))
     most = float(jnp.finfo(dtype).max) / 4
     for one in values:
@@ -110,16 +104,13 @@ def inverse_temperatures(beta: Any, dtype: Any) -> Float[np.ndarray, " b"]:
     return values
 
 
-def value_matrix(value: Any, d: int, dtype: Any) -> Float[Array, "e d"] | None:
+def value_on_device(value: Any, d: int, dtype: Any) -> Float[Array, "e d"] | None:
     """V as an array on the device, or None. Raises `ValueError` unless it is finite and [e >= 1, d]."""
     if value is None:
         return None
-    try:
-        matrix = np.asarray(value, np.dtype(dtype))
-    except (TypeError, ValueError):
-        reject("value", f"be a matrix with {d} columns", value)
-    require(matrix.ndim == 2 and matrix.shape[0] >= 1 and matrix.shape[1] == d, "value", f"have {d} columns", _of(matrix))
-    require(bool(np.all(np.isfinite(matrix))), "value", "be finite", matrix.tolist())
+    with np.errstate(over="ignore"):
+        matrix = value_matrix(value, d).astype(np.dtype(dtype))
+    require(bool(np.all(np.isfinite(matrix))), "value", f"be finite in {np.dtype(dtype)}", value)
     return jnp.asarray(matrix)
 
 

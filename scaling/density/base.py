@@ -71,7 +71,10 @@ def _jitted_keys(density: AbstractDensity, stream: Stream, index: UInt32[Array, 
 
 def checked_dtype(dtype: Any) -> Any:
     """float32 or float64 as a dtype. Raises `ValueError` for others, and for float64 where JAX would silently use float32."""
-    wanted = jnp.dtype(dtype)
+    try:
+        wanted = jnp.dtype("?" if dtype is None else dtype)
+    except TypeError:
+        reject("dtype", "be float32 or float64", dtype)
     if wanted not in (jnp.float32, jnp.float64):
         reject("dtype", "be float32 or float64", str(wanted))
     if wanted == jnp.float64 and not jax.config.read("jax_enable_x64"):

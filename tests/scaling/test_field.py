@@ -98,6 +98,7 @@ def test_bad_input():
         (keys[0], r"have shape \[n >= 1, d >= 2\], but was of shape \(3,\)"),
         (keys[:0], r"have shape \[n >= 1, d >= 2\]"),
         (keys * np.nan, r"be finite"),
+        (keys + 0j, r"be an array of unit vectors \[n, d\], but was of complex"),
     ):
         with pytest.raises(ValueError, match=f"^Argument `keys` must {message}"):
             scaling.output_field(bad, queries, 1.0)
@@ -106,5 +107,5 @@ def test_bad_input():
     for beta in (-1.0, np.nan, np.inf, [1.0, -2.0]):
         with pytest.raises(ValueError, match=r"^Argument `beta` must be finite and >= 0"):
             scaling.output_field(keys, queries, beta)
-    with pytest.raises(ValueError, match=r"^Argument `value` must have 3 columns"):
+    with pytest.raises(ValueError, match=r"^Argument `value` must have shape \(m, 3\)"):
         scaling.output_field(keys, queries, 1.0, np.eye(2))
