@@ -368,7 +368,7 @@ def _dimension_conflicts(raw: Mapping[str, Any], d: Sequence[int]) -> list[tuple
 def _coordinate(name: Any) -> int:
     """The coordinate of the displacement that a statistic needs; 0 where it needs none, or is none."""
     try:
-        return parse([name])[0].coordinate
+        return parse([name])[0].coordinate if isinstance(name, str) else 0
     except ValueError:
         return 0
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Key, UInt32
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
-_UNROLLED = 8
+_UNROLLED = 3  # normals of an index, up to which each pair has code of its own
 
 # erfinv(v) / v in float32, highest power first. Below w = -log(1 - v^2) = 5: M. Giles, "Approximating the erfinv function"
 # (2010), in w - 2.5. Above: our own Chebyshev fit in sqrt(w) - 3.5 on [sqrt 5, 4.75], relative error 3e-8, since Giles' tail

@@ -1,5 +1,6 @@
 """Both engines against exact expected values, each other and brute force, and the promises about randomness and precision."""
 
+import io
 import json
 import os
 import subprocess
@@ -78,7 +79,7 @@ def test_keys_against_exact_values(cell):
 
 
 @pytest.mark.parametrize("engine", [Extremes(), Keys()], ids=lambda e: e.name)
-@pytest.mark.parametrize("d", [2, 3, 4, 9])
+@pytest.mark.parametrize("d", [2, 3, 9])
 def test_directions(engine, d):
     """`tangential_square` has the mean of its conditional expectation, and its spread: two weights of 1/2 give (1 + cos) / 2."""
     names = ["tangential_square", "tangential_square_given_d2q", "output_square", "mean_d2q"]
@@ -272,21 +273,17 @@ def test_grids_share_their_compilations():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["extremes", "keys"])
-def test_one_two_and_four_devices_draw_the_same(engine):
+def test_one_two_and_four_devices_draw_the_same():
     code = (
         "import sys, numpy as np, scaling; from scaling.engine import Extremes, Keys; sys.path.insert(0, '.');"
-        "from tests.scaling.test_engines import draw; E = Extremes() if sys.argv[1] == 'extremes' else Keys();"
-        "np.save(sys.stdout.buffer, draw(E, scaling.Uniform(5), 900, 20.0, ['top_weight', 'entropy'], replicates=37))"
+        "from tests.scaling.test_engines import draw; names = ['top_weight', 'entropy', 'tangential_square'];"
+        "x = [draw(E(), scaling.Uniform(5), 900, 20.0, names, replicates=37) for E in (Extremes, Keys)];"
+        "np.save(sys.stdout.buffer, np.stack(x))"
     )
     results = []
     for devices in (1, 2, 4):
         env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-        out = subprocess.run(
-            [sys.executable, "-c", code, engine], capture_output=True, env=env, cwd=Path(__file__).parents[2], check=True
-        )
-        import io
-
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, cwd=Path(__file__).parents[2], check=True)
         results.append(np.load(io.BytesIO(out.stdout)))
-    np.testing.assert_allclose(results[1], results[0], rtol=2e-6)
-    np.testing.assert_allclose(results[2], results[0], rtol=2e-6)
+    np.testing.assert_allclose(results[1], results[0], rtol=4e-6)
+    np.testing.assert_allclose(results[2], results[0], rtol=4e-6)

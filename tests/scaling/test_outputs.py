@@ -59,11 +59,9 @@ PLANE = Quadratic([[1.0, 0.7], [0.7, -1.0]])
 @pytest.mark.parametrize(
     ("density", "query", "beta"),
     [
-        pytest.param(SADDLE, QUERIES[0], 8.0, id="quadratic, far below criticality"),
         pytest.param(MIXED, QUERIES[2], 30.0, id="mixture"),
         pytest.param(VonMisesFisher([0.0, 0.0, 1.0, 0.0, 0.0], 4.0), (0.48, 0.6, 0.64, 0.0, 0.0), 20.0, id="vmf, d=5"),
         pytest.param(PLANE, (0.6, 0.8), 200.0, id="d=2"),
-        pytest.param(Uniform(4), (0.5, 0.5, -0.5, 0.5), 12.0, id="uniform"),
     ],
 )
 def test_both_engines_have_one_joint_law(density, query, beta):
@@ -83,7 +81,7 @@ def test_both_engines_have_one_joint_law(density, query, beta):
     stat.assert_mean(pairs, np.zeros(pairs.shape[1]), error=2e-3)
 
 
-@pytest.mark.parametrize(("d", "n", "beta"), [(2, 1e9, 1e15), (3, 1e12, 1e12), (5, 1e6, 2e3), (16, 1e6, 13.0)])
+@pytest.mark.parametrize(("d", "n", "beta"), [(2, 1e9, 1e15), (3, 1e12, 1e12), (16, 1e6, 13.0)])
 def test_uniform_keys_against_exact_values(d, n, beta):
     """E Y = -E[sum A T] V q, and E |P_q Y|^2 for V = Id shared evenly by the tangent directions."""
     query = np.full(d, d**-0.5)
@@ -134,8 +132,8 @@ def test_poisson_is_the_limit_of_the_displacement():
 def test_a_replicate_does_not_depend_on_the_block_or_the_grid(engine):
     names = [*COORDINATES, "tangential_square", "top_weight"]
     options = {"query": QUERIES[0]}
-    whole = draw(engine, MIXED, [300, 3000], [20.0, 200.0], names, replicates=40, **options)
-    part = draw(engine, MIXED, 300, [200.0], names, replicates=9, first=17, **options)
+    whole = draw(engine, SADDLE, [300, 3000], [20.0, 200.0], names, replicates=40, **options)
+    part = draw(engine, SADDLE, 300, [200.0], names, replicates=9, first=17, **options)
     scale = np.abs(whole[:1, 1:2]).max(-1, keepdims=True)
     np.testing.assert_allclose(part / scale, whole[:1, 1:2, :, 17:26] / scale, atol=2e-5)
 
@@ -214,7 +212,7 @@ def test_a_violated_bound_is_named():
     [
         ({"value": np.ones((2, 4))}, r"`value` must have shape \(m, 3\), but was of shape \(2, 4\)"),
         ({"value": [[1.0, np.nan, 0.0]]}, "`value` must be finite"),
-        ({"value": "identity"}, "`value` must be a matrix with 3 columns"),
+        ({"value": "identity"}, "`value` must be a matrix of real numbers with 3 columns"),
         ({"value": np.zeros((0, 3))}, r"`value` must have shape \(m, 3\)"),
         ({"statistics": ["displacement(4)"]}, r"`statistics` must name coordinates of the displacement from 1 to 3"),
         ({"statistics": ["displacement(3)"], "value": np.ones((2, 3))}, "from 1 to 2, but was 'displacement"),
