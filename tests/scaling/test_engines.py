@@ -283,7 +283,8 @@ def test_one_two_and_four_devices_draw_the_same():
     results = []
     for devices in (1, 2, 4):
         env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-        out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, cwd=Path(__file__).parents[2], check=True)
+        root = Path(__file__).parents[2]
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, cwd=root, check=True)
         results.append(np.load(io.BytesIO(out.stdout)))
     np.testing.assert_allclose(results[1], results[0], rtol=4e-6)
     np.testing.assert_allclose(results[2], results[0], rtol=4e-6)
