@@ -273,7 +273,7 @@ def test_grids_share_their_compilations():
 
 
 @pytest.mark.slow
-def test_one_two_and_four_devices_draw_the_same():
+def test_one_and_four_devices_draw_the_same():
     code = (
         "import sys, numpy as np, scaling; from scaling.engine import Extremes, Keys; sys.path.insert(0, '.');"
         "from tests.scaling.test_engines import draw; names = ['top_weight', 'entropy', 'tangential_square'];"
@@ -281,10 +281,9 @@ def test_one_two_and_four_devices_draw_the_same():
         "np.save(sys.stdout.buffer, np.stack(x))"
     )
     results = []
-    for devices in (1, 2, 4):
+    for devices in (1, 4):
         env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
         root = Path(__file__).parents[2]
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, cwd=root, check=True)
         results.append(np.load(io.BytesIO(out.stdout)))
     np.testing.assert_allclose(results[1], results[0], rtol=4e-6)
-    np.testing.assert_allclose(results[2], results[0], rtol=4e-6)
