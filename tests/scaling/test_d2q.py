@@ -163,7 +163,7 @@ def test_vmf_log_normaliser_against_mpmath(d, concentration):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "d, concentration, angle",
-    [(2, 1e6, 2.4), (3, 1.0, math.pi), (5, 50.0, math.pi), (16, 1e6, 0.0), (64, 1.0, 2.4), (512, 50.0, 0.0), (512, 1e6, 2.4)],
+    [(2, 1e6, 2.4), (3, 1.0, math.pi), (5, 50.0, math.pi), (16, 1e6, 0.0), (512, 50.0, 0.0), (512, 1e6, 2.4)],
 )
 def test_vmf_quantiles_against_mpmath(d, concentration, angle):
     law = vmf_d2q(d, concentration, angle)

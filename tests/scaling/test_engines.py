@@ -62,7 +62,11 @@ def label(cell):
     return f"d{cell['d']}-n{cell['n']:g}-beta{cell['beta']:g}"
 
 
-@pytest.mark.parametrize("cell", REFERENCE, ids=label)
+# A cell takes seconds to compile. Short rows at d = 8 show nothing that d = 5 and d = 16 do not.
+CELLS = [cell for cell in REFERENCE if cell["d"] != 8 or cell["n"] > 1e4]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=label)
 def test_extremes_against_exact_values(cell):
     d, n, beta = cell["d"], cell["n"], cell["beta"]
     bulk = n >= 1000 and beta < 100
@@ -70,7 +74,7 @@ def test_extremes_against_exact_values(cell):
     agree(samples[0, 0], cell["values"], EXACT, n, beta, error=1e-6)
 
 
-@pytest.mark.parametrize("cell", [c for c in REFERENCE if c["n"] <= 1e4], ids=label)
+@pytest.mark.parametrize("cell", [c for c in CELLS if c["n"] <= 1e4], ids=label)
 def test_keys_against_exact_values(cell):
     d, n, beta = cell["d"], cell["n"], cell["beta"]
     cheap = [name for name in EXACT if name != "tangential_square"]
