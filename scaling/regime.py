@@ -17,6 +17,8 @@ from scaling import _check
 from scaling.exact import expected_limit, top_weight
 from scaling.exact.measure import log_intensity as uniform_log_intensity
 from scaling.law import laws_within, output_laws_within
+from scaling.law.base import exp
+from scaling.law.subcritical_output import part_at
 
 if TYPE_CHECKING:
     from scaling.d2q import AbstractD2Q
@@ -27,7 +29,6 @@ LOW = 1 - HIGH  # a single key still has a visible share
 WINDOW = 20.0  # keys in the active window from which on many share the weight
 LEAST_BETA = 1.0  # below, no two weights differ by more than e^{2 beta}
 POWER_LAW_FACTOR = 2.0  # how far E e^{-beta T} may be from its power law
-DRIFT, FLUCTUATION = 0.1, 10.0  # of tau
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _regime(
     log_beta, log_n = math.log(beta) if beta > 0 else -math.inf, math.log(n)
     log_intensity = law.log_intensity if law is not None else centred_log_intensity(d, concentration)
     log_window = log_intensity + log_n - log_beta / alpha
-    tau = _exp((1 + alpha) * log_beta - alpha * log_n)
+    tau = exp((1 + alpha) * log_beta - alpha * log_n)
     log_excess = _log_excess(d, beta, concentration, law)
     if law is None:
         # The weight of the nearest key grows with beta, and is 1 to all digits long before 1e250.
@@ -138,8 +139,8 @@ def _regime(
         note = "; ".join(filter(None, [f"{how}, since the density is not symmetric about the query", reason]))
     return Regime(
         regime=label,
-        output_regime="drift" if tau < DRIFT else "fluctuation" if tau > FLUCTUATION else "mixed",
-        gamma=_exp(log_beta - alpha * log_n),
+        output_regime=part_at(tau),
+        gamma=exp(log_beta - alpha * log_n),
         tau=tau,
         log_window=log_window,
         log_intensity=log_intensity,
@@ -161,7 +162,7 @@ def _label(beta: float, weight: float, log_window: float, log_excess: float) -> 
         return "bulk", "beta < 1: no two weights differ by more than a factor e^(2 beta)"
     if abs(log_excess) <= math.log(POWER_LAW_FACTOR):
         return ("subcritical", None) if log_window > math.log(WINDOW) else ("critical", None)
-    away = f"E exp(-beta T) is {_exp(log_excess):.2g} times its power law at the query"
+    away = f"E exp(-beta T) is {exp(log_excess):.2g} times its power law at the query"
     if weight >= LOW:
         return "critical", f"{away}, so the limit laws are far away at this n"
     return "bulk", f"{away}, so the window reaches beyond it"
@@ -228,7 +229,3 @@ def _log_uniform_excess(d: int, s: float) -> float:
 def _log_integral(log_value: np.ndarray, at: np.ndarray) -> float:
     top = float(np.max(log_value))
     return top + math.log(float(simpson(np.exp(log_value - top), x=at)))
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf

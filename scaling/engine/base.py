@@ -41,11 +41,16 @@ class Request(eqx.Module):
     value: Float[np.ndarray, "m d"] | None = None  # V of the displacement; the identity by default
 
     def __check_init__(self):
-        most = len(self.query) if self.value is None else len(self.value)
+        most = len(self.matrix)
         for statistic in self.statistics:
             if statistic.coordinate > most:
                 must = f"name coordinates of the displacement from 1 to {most}"
                 reject("statistics", must, statistic.name)
+
+    @property
+    def matrix(self) -> Float[np.ndarray, "m d"]:
+        """V, the identity where none was given."""
+        return np.eye(len(self.query)) if self.value is None else self.value
 
 
 class AbstractEngine(eqx.Module):

@@ -85,13 +85,12 @@ def _samples(request: Request, plans: Sequence[Plan], rows: Sequence[Row], count
     keys_drawn, error_bound = np.empty(shape), np.empty((*shape, len(request.statistics)))
     ranks = ranks_of(request.statistics)
     displaced = any(s.displaced for s in request.statistics)
-    value = np.eye(len(request.query)) if request.value is None else request.value
     for plan, row in zip(plans, rows, strict=True):
         at = list(plan.positions)
         host = jax.tree.map(lambda x: np.asarray(x)[..., :count].astype(np.float64), row)
         _require_bounded(host)
         if displaced:
-            host = with_displacement(host, value, plan.basis, request.query, plan.unit[..., None])
+            host = with_displacement(host, request.matrix, plan.basis, request.query, plan.unit[..., None])
         drawn = evaluate(request.statistics, host, ranks, request.beta[at][..., None], plan.unit[..., None])
         values[at] = np.moveaxis(drawn, 0, 2)
         keys_drawn[at], error_bound[at] = plan.keys_drawn, plan.error_bound

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from scaling import random
 from scaling.density import AbstractDensity
+from scaling.density.base import normalised
 from scaling.random import Stream
 
 DIRECTION = 1 << 16  # counters of direction draws start here, those of the k nearest keys below
@@ -46,7 +47,8 @@ class UniformMarks(AbstractMarks):
     def draw(
         self, stream: Stream, i: Order, segment: Int[Array, ""], t: Float[Array, " replicate"]
     ) -> tuple[Float[Array, "coordinate replicate"], Float[Array, " replicate"]]:
-        return _unit(random.normals(stream, i.astype(jnp.uint32), jnp.uint32(DIRECTION), self.size, t.dtype)), jnp.zeros_like(t)
+        draws = random.normals(stream, i.astype(jnp.uint32), jnp.uint32(DIRECTION), self.size, t.dtype)
+        return normalised(draws), jnp.zeros_like(t)
 
 
 class RejectionMarks(AbstractMarks):
@@ -69,7 +71,7 @@ class RejectionMarks(AbstractMarks):
         def propose(state):
             number, directions, accepted, excess = state
             first = jnp.uint32(DIRECTION) + number * draws
-            proposal = _unit(random.normals(stream, i.astype(jnp.uint32), first + jnp.uint32(1), self.size, t.dtype))
+            proposal = normalised(random.normals(stream, index, first + jnp.uint32(1), self.size, t.dtype))
             across = jnp.matmul(jnp.asarray(self.basis), proposal, precision="highest")
             x = cosine * jnp.asarray(self.query)[:, None] + sine * across
             log_ratio = jax.vmap(self.density.log_density, in_axes=1)(x) - jnp.asarray(self.log_bound)[segment]
@@ -86,8 +88,3 @@ class RejectionMarks(AbstractMarks):
         start = (jnp.uint32(0), none, jnp.zeros(t.shape, bool), jnp.full_like(t, -jnp.inf))
         _, directions, accepted, excess = jax.lax.while_loop(unfinished, propose, start)
         return directions, jnp.where(accepted, excess, jnp.inf)
-
-
-def _unit(x):
-    """The columns of x over their norms."""
-    return x * jax.lax.rsqrt(jnp.sum(x * x, axis=0))

@@ -79,8 +79,8 @@ class Poisson(AbstractEngine):
         law = request.context.density.d2q(request.query)
         log_window = _log_window(law, request)
         flat = PowerLaw(law.d, -_LOG_SCALE / law.alpha - math.log(_POINTS))
-        value = np.eye(law.d) if request.value is None else request.value
-        across = value - np.outer(value @ request.query, request.query)  # the limit lies in the tangent space
+        # The limit lies in the tangent space.
+        across = request.matrix - np.outer(request.matrix @ request.query, request.query)
         beta = np.exp(-_LOG_SCALE - law.alpha * log_window)
         limit = dataclasses.replace(request, n=(_POINTS,) * len(request.n), beta=beta, value=across)
         try:

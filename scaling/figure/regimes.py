@@ -22,7 +22,8 @@ from tqdm import tqdm
 from scaling.exact import critical_beta, expected, power_law
 from scaling.figure.cells import number, variable
 from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save, style
-from scaling.regime import DRIFT, FLUCTUATION, HIGH, WINDOW, regime
+from scaling.law.subcritical_output import DRIFT, FLUCTUATION
+from scaling.regime import HIGH, WINDOW, regime
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"d": 5, "n": 1e6, "beta": [1e-1, 1e6, 57]},

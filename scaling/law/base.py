@@ -56,6 +56,11 @@ def log_window(d: int, n: float | int, beta: float | int, log_intensity: float |
     return math.inf if beta == 0 else log_c + math.log(n) - (d - 1) / 2 * math.log(beta)
 
 
+def exp(x: float) -> float:
+    """e^x; inf where it overflows."""
+    return math.exp(x) if x < 709 else math.inf
+
+
 def pick(statistic: str, values: Mapping[str, object]) -> str:
     """Returns the name, or raises with the nearest of those the law knows."""
     return _check.known("statistic", statistic, values)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from scaling.law.base import generator
+from scaling.law.base import exp, generator
 from scaling.law.local import LocalDensity
 
 _CHUNK = 2**20  # numbers drawn at a time
@@ -110,11 +110,6 @@ def directions(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "... 
     """Unit vectors, uniform over directions: normals over their norm."""
     z = rng.standard_normal(shape)
     return z / np.linalg.norm(z, axis=-1, keepdims=True)
-
-
-def exp(x: float) -> float:
-    """e^x; inf where it overflows."""
-    return math.exp(x) if x < 709 else math.inf
 
 
 def _over(value: float, log_scale: float) -> float:

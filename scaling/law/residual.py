@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from scaling.law.base import PAPER
+from scaling.law.base import PAPER, exp
 from scaling.law.local import LocalDensity, checked
-from scaling.law.output import exp
 from scaling.law.subcritical_output import SubcriticalOutput, part_of
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from scaling.law.base import PAPER
+from scaling.law.base import PAPER, exp
 from scaling.law.local import LocalDensity, checked
-from scaling.law.output import AbstractOutputLaw, exp, row, value_matrix
+from scaling.law.output import AbstractOutputLaw, row, value_matrix
 from scaling.law.subcritical import Subcritical
 from scaling.sphere import tangent_basis
 
@@ -106,5 +106,9 @@ def part_of(d: int, n: float | int, beta: float | int) -> Part:
     10, `mixed` between. Raises `ValueError` naming the argument that is out of range."""
     log_n, log_beta = row(n, beta)
     alpha = 2 / (_check.dimension(d) - 1)
-    tau = exp((1 + alpha) * log_beta - alpha * log_n)
+    return part_at(exp((1 + alpha) * log_beta - alpha * log_n))
+
+
+def part_at(tau: float) -> Part:
+    """Which part of Theorem 4.3 a row with this tau resembles."""
     return "drift" if tau < DRIFT else "fluctuation" if tau > FLUCTUATION else "mixed"

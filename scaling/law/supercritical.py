@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import gamma
 
 from scaling import _check
-from scaling.law.base import FEW_KEYS, PAPER, AbstractLaw, log_window, pick
+from scaling.law.base import FEW_KEYS, PAPER, AbstractLaw, exp, log_window, pick
 
 _EULER = float(np.euler_gamma)
 _ETA2 = math.pi**2 / 12  # Dirichlet's eta(2)
@@ -64,7 +64,7 @@ class Supercritical(AbstractLaw):
         """The leading term of `top_gap`, `second_weight`, `entropy`, and of the distance to 1 of `top_weight`, `ipr` and
         `sum_cubes`; of `mean_d2q` and `log_partition`, from T_(1) ~ (E_1 / (C n))^alpha with E_1 exponential."""
         alpha = 2 / (self.d - 1)
-        nearest = gamma(1 + alpha) * _exp(-alpha * self.log_window)  # beta E T_(1)
+        nearest = gamma(1 + alpha) * exp(-alpha * self.log_window)  # beta E T_(1)
         means = {
             "top_gap": lambda: self._leading("top_gap"),
             "second_weight": lambda: self._leading("top_gap"),
@@ -86,10 +86,6 @@ class Supercritical(AbstractLaw):
         _check.require(math.isfinite(self.log_window), "log_window", "be finite", self.log_window)
         alpha = 2 / (self.d - 1)
         if self.d > 2:
-            return float(_exp(alpha * self.log_window) / alpha * gamma(2 - alpha) * whole)
+            return float(exp(alpha * self.log_window) / alpha * gamma(2 - alpha) * whole)
         log_scale = 2 * math.log(2) - 2 * self.log_window  # log(4 / c^2)
-        return _exp(-log_scale) * ((log_scale - 2 * _EULER) * whole - logarithmic)
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
+        return exp(-log_scale) * ((log_scale - 2 * _EULER) * whole - logarithmic)

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from scaling.law.base import PAPER
+from scaling.law.base import PAPER, exp
 from scaling.law.local import LocalDensity, checked
-from scaling.law.output import AbstractOutputLaw, directions, exp, row, value_matrix
+from scaling.law.output import AbstractOutputLaw, directions, row, value_matrix
 from scaling.law.supercritical import Supercritical
 from scaling.sphere import tangent_basis
 

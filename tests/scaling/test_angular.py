@@ -8,18 +8,10 @@ import pytest
 
 from scaling.d2q.base import log_product
 from scaling.density import Mixture, Quadratic, Uniform, VonMisesFisher
-from scaling.sphere import log_area, tangent_basis
+from scaling.sphere import tangent_basis
+from tests.scaling.points import log_rho, matrix, unit
 
 S = np.array([-60.0, -30.0, -8.0, -2.5, -0.3, 0.0, 0.9, 4.0, 12.0, 40.0])
-
-
-def unit(d: int, seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=d)
-    return x / np.linalg.norm(x)
-
-
-def matrix(d: int, scale: float) -> np.ndarray:
-    return np.random.default_rng(d).normal(size=(d, d)) * scale
 
 
 @functools.cache
@@ -36,18 +28,6 @@ def case(name: str):
 
 
 CASES = tuple(f"{kind} {d}" for kind in ("uniform", "vmf", "vmf-flat", "quadratic", "mixture") for d in (2, 3, 4))
-
-
-def log_rho(density, x: np.ndarray) -> np.ndarray:
-    """log rho at points [..., d], written out again from the definitions, in float64."""
-    if isinstance(density, Mixture):
-        parts = [math.log(w) + log_rho(c, x) for c, w in zip(density.components, density.weights, strict=True)]
-        return np.logaddexp.reduce(parts)
-    if isinstance(density, Quadratic):
-        return np.einsum("...i,ij,...j", x, np.asarray(density.matrix), x) - density.log_normaliser
-    if isinstance(density, VonMisesFisher):
-        return density.concentration * (x @ np.asarray(density.mean) - 1) - density.log_normaliser
-    return np.full(x.shape[:-1], -log_area(density.d))
 
 
 def directions(m: int) -> tuple[np.ndarray, np.ndarray]:

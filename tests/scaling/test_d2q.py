@@ -15,6 +15,7 @@ from scaling.d2q._contour import log_fisher_bingham
 from scaling.d2q.quadratic import quadratic_d2q, quadratic_log_normaliser
 from scaling.d2q.vmf import numeric_vmf_d2q, vmf_log_normaliser
 from scaling.sphere import log_area
+from tests.scaling.points import unit
 
 DIMENSIONS = (2, 3, 5, 16, 64, 128, 512)
 CONCENTRATIONS = (1e-3, 1.0, 50.0, 1e6)
@@ -25,11 +26,6 @@ DEPTHS = (-1e-9, -1e-3, -0.1, -math.log(2), -1.0, -4.0, -17.0, -90.0, -340.0, -1
 def symmetric(d: int, seed: int, scale: float) -> np.ndarray:
     m = np.random.default_rng(seed).normal(size=(d, d)) * scale
     return (m + m.T) / 2
-
-
-def unit(d: int, seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=d)
-    return x / np.linalg.norm(x)
 
 
 @functools.cache

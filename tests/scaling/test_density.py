@@ -16,18 +16,10 @@ from scipy import stats
 from scaling.density import Mixture, Quadratic, Uniform, VonMisesFisher
 from scaling.random import Stream
 from tests import stat
+from tests.scaling.points import matrix, unit
 
 KEYS = 40_000
 PAPER = np.array([[0, 1, 0], [0, 0, 0], [0, 0, 0.0]])  # exp(x_1 x_2), not symmetric: its symmetric part counts
-
-
-def unit(d: int, seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=d)
-    return x / np.linalg.norm(x)
-
-
-def matrix(d: int, scale: float) -> np.ndarray:
-    return np.random.default_rng(d).normal(size=(d, d)) * scale
 
 
 @functools.cache

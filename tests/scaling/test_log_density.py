@@ -16,13 +16,9 @@ from scaling.density import LogDensity, Mixture, Quadratic, Uniform, VonMisesFis
 from scaling.exact.mean_field import mean_field, mean_field_covariance
 from scaling.random import Stream
 from tests import stat
+from tests.scaling.points import unit
 
 S = np.array([-60.0, -40.0, -20.0, -8.0, -2.5, -0.3, 0.0, 0.9, 4.0, 12.0, 40.0])
-
-
-def unit(d: int, seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=d)
-    return x / np.linalg.norm(x)
 
 
 def matrix(d: int) -> np.ndarray:

@@ -8,18 +8,9 @@ from scipy import special
 
 from scaling.density import Mixture, Quadratic, Uniform, VonMisesFisher
 from scaling.exact.mean_field import mean_field, mean_field_covariance, tilted, tilted_over_distance
-from scaling.sphere import log_area
+from tests.scaling.points import log_rho, matrix, unit
 
 PAPER = np.array([[0, 1, 0], [0, 0, 0], [0, 0, 0.0]])  # exp(x_1 x_2)
-
-
-def unit(d: int, seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=d)
-    return x / np.linalg.norm(x)
-
-
-def matrix(d: int, scale: float) -> np.ndarray:
-    return np.random.default_rng(d).normal(size=(d, d)) * scale
 
 
 DENSITIES = {
@@ -72,17 +63,6 @@ def test_brute_force_on_the_sphere(name):
     covariance = (centred.T * rho * tilt**2) @ centred / (n * (rho @ tilt) ** 2)
     np.testing.assert_allclose(mean_field(density, q, beta), mean, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(mean_field_covariance(density, q, n, beta), covariance, rtol=1e-9, atol=1e-14)
-
-
-def log_rho(density, x):
-    if isinstance(density, Mixture):
-        parts = [math.log(w) + log_rho(c, x) for c, w in zip(density.components, density.weights, strict=True)]
-        return np.logaddexp.reduce(parts)
-    if isinstance(density, Quadratic):
-        return np.einsum("ki,ij,kj->k", x, np.asarray(density.matrix), x) - density.log_normaliser
-    if isinstance(density, VonMisesFisher):
-        return density.concentration * (x @ np.asarray(density.mean) - 1) - density.log_normaliser
-    return np.full(len(x), -log_area(density.d))
 
 
 @pytest.mark.parametrize("beta", (1e-9, 0.3, 4.0, 1e3, 1e12))

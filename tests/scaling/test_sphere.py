@@ -9,11 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling import sphere
-
-
-def unit(d: int, seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=d)
-    return x / np.linalg.norm(x)
+from tests.scaling.points import unit
 
 
 def near_axis(d: int, sign: int, offset: float) -> np.ndarray:
