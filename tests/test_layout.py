@@ -37,7 +37,7 @@ RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 # Beside the flow, so that they are roads of their own to the same numbers: they see the model, and what draws or weighs keys does
 # not see them.
 BESIDE = ("exact", "law")
-MODEL = ("_check", "random", "sphere", "density", "d2q")
+MODEL = ("_check", "random", "sphere", "density", "d2q", "rope")
 
 
 def sources(package: str) -> list[Path]:
