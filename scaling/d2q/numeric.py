@@ -3,14 +3,13 @@
 import math
 from collections.abc import Callable
 
-import equinox as eqx
 import numpy as np
-from jaxtyping import Float
 from scipy import special
 
 from scaling._check import dimension
 from scaling.d2q._cumulative import log_cumulative, middle
-from scaling.d2q._piecewise import Piecewise, clenshaw, fit
+from scaling.d2q._half import Half, shifted
+from scaling.d2q._piecewise import Piecewise, fit
 from scaling.d2q.base import AbstractD2Q, Reals, Values, distance, log1mexp, log_probability, log_product, logit
 
 _REACH = 50.0  # |s| from where the law is its power law in double precision
@@ -30,8 +29,8 @@ class NumericD2Q(AbstractD2Q):
     reflects: bool
     _phi: Piecewise
     _centre: float
-    _lower: "_Half"
-    _upper: "_Half"
+    _lower: Half
+    _upper: Half
 
     def __init__(self, d: int, log_directions: Callable[[Reals], Reals], log_ends: tuple[float, float], reflects: bool = False):
         """`log_directions(s)` is the log of the integral of rho over directions at s; `log_ends` are log rho at q and at -q.
@@ -54,10 +53,10 @@ class NumericD2Q(AbstractD2Q):
             raise RuntimeError(f"The D2Q law at d = {d} integrates to exp({total:.3g}), not to 1; please report it.")
         unit = a * math.log(2 * math.pi) - math.lgamma(a + 1) - total
         self.log_intensity = unit + log_ends[0]
-        self._phi = Piecewise(phi.edges, _shifted(phi.coefficients, total))
+        self._phi = Piecewise(phi.edges, shifted(phi.coefficients, total))
         self._centre = centre
-        self._lower = _Half.of(lower, total, a, self.log_intensity)
-        self._upper = self._lower if reflects else _Half.of(upper, total, a, unit + log_ends[1])
+        self._lower = Half.of(lower, total, a, self.log_intensity)
+        self._upper = self._lower if reflects else Half.of(upper, total, a, unit + log_ends[1])
 
     def log_pdf(self, t: Values) -> Reals:
         t = distance(t)
@@ -107,55 +106,3 @@ class NumericD2Q(AbstractD2Q):
     def _solve(self, log_p: Reals, log_q: Reals) -> Reals:
         low = log_p <= self._lower.log_total
         return np.where(low, self._lower.inverse(log_p), -self._upper.inverse(log_q))
-
-
-class _Half(eqx.Module):
-    """log of the cumulative probability on one side of the centre, and its inverse; a power law beyond the table."""
-
-    table: Piecewise
-    slopes: Float[np.ndarray, "panel order"]
-    nodes: Float[np.ndarray, " node"]
-    values: Float[np.ndarray, " node"]
-    power: float
-    log_intensity: float
-
-    @classmethod
-    def of(cls, table: Piecewise, total: float, power: float, log_intensity: float) -> "_Half":
-        table = Piecewise(table.edges, _shifted(table.coefficients, total))
-        nodes = table.nodes()
-        values = np.maximum.accumulate(table(nodes.ravel()))
-        return cls(table, table.derivative().coefficients, nodes.ravel(), values, power, log_intensity)
-
-    @property
-    def log_total(self) -> float:
-        return float(self.values[-1])
-
-    def __call__(self, s):
-        edge = self.table.edges[0]
-        beyond = self.log_intensity + self.power * (s + math.log(2))
-        return np.where(s < edge, beyond, self.table(np.maximum(s, edge)))
-
-    def inverse(self, target: Reals) -> Reals:
-        """The s at which the log probability is `target`; the last s for larger targets."""
-        beyond = (target - self.log_intensity) / self.power - math.log(2)
-        inner = np.clip(target, self.values[0], self.values[-1])
-        right = np.clip(np.searchsorted(self.values, inner), 1, len(self.nodes) - 1)
-        low, high = self.nodes[right - 1], self.nodes[right]
-        panel = self.table.panel_of((low + high) / 2)
-        value, slope = self.table.coefficients[panel], self.slopes[panel]
-        rise = self.values[right] - self.values[right - 1]
-        share = np.divide(inner - self.values[right - 1], rise, out=np.full_like(rise, 0.5), where=rise > 0)
-        s = low + share * (high - low)
-        for _ in range(12):
-            x = self.table.local(panel, s)
-            step = (inner - clenshaw(value, x)) / np.maximum(clenshaw(slope, x), 1e-280)
-            s = np.clip(s + step, low, high)
-            if np.all(np.abs(step) < 1e-8):  # the error left is of the order of its square
-                break
-        return np.where(target < self.values[0], beyond, s)
-
-
-def _shifted(coefficients, total: float):
-    shifted = coefficients.copy()
-    shifted[:, 0] -= total
-    return shifted
