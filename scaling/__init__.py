@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaling.exact.mean_field import mean_field_covariance as mean_field_covariance
     from scaling.field import output_field as output_field
     from scaling.postln import post_ln as post_ln
+    from scaling.rope import Rope as Rope
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep
@@ -47,6 +48,7 @@ _HOME = {
     "mean_field_covariance": "scaling.exact.mean_field",
     "post_ln": "scaling.postln",
     "output_field": "scaling.field",
+    "Rope": "scaling.rope",
     "Simulation": "scaling.simulate",
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",
