@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy import special
 
 from scaling._check import dimension
 from scaling.d2q._cap_interval import End, Interval, Place, intervals
@@ -55,7 +54,7 @@ class CapD2Q(AbstractD2Q):
         log_rho = -log_area(self.d) - log_cap_share(self.d, angle)
         self.reflects = self.query_angle == math.pi / 2
         self._parts = tuple((i, i.segment()) for i in intervals(self.d, angle, self.query_angle, below, beyond, log_rho))
-        total = float(special.logsumexp([segment.log_mass for _, segment in self._parts]))
+        total = float(np.logaddexp.reduce([segment.log_mass for _, segment in self._parts]))
         if not abs(total) < 1e-8:
             raise RuntimeError(f"The D2Q law at d = {d} integrates to exp({total:.3g}), not to 1; please report it.")
         log_c = (self.d - 1) / 2 * math.log(2 * math.pi) + log_rho - math.lgamma((self.d + 1) / 2)
@@ -148,7 +147,7 @@ class CapD2Q(AbstractD2Q):
                 p, q = segment.log_shares(np.log(up) - np.log(down))
             below.append(segment.log_mass + p)
             above.append(segment.log_mass + q)
-        p, q = (np.asarray(np.minimum(special.logsumexp(np.stack(logs), axis=0), 0)) for logs in (below, above))
+        p, q = (np.minimum(np.logaddexp.reduce(logs, axis=0), 0) for logs in (below, above))
         return np.where(p <= q, p, log1mexp(q)), np.where(p <= q, log1mexp(p), q)
 
     def _solve(self, argument: str, value: Values) -> Place:
