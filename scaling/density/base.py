@@ -26,6 +26,10 @@ class AbstractDensity(eqx.Module):
     """
 
     d: eqx.AbstractVar[int]
+    lipschitz: eqx.AbstractVar[float]
+    """A bound of |grad log rho| on the sphere: of how much log rho changes per radian; `inf` where there is none."""
+    log_peak: eqx.AbstractVar[float]
+    """An upper bound of log rho on the sphere."""
 
     @abc.abstractmethod
     def log_density(self, x: Vector) -> Float[Array, ""]:
@@ -50,6 +54,16 @@ class AbstractDensity(eqx.Module):
     @abc.abstractmethod
     def d2q(self, query: Query) -> AbstractD2Q:
         """The law of T = 1 - <q, x> at a query [d]. Raises `ValueError` unless the query is a unit vector of this dimension."""
+
+    @abc.abstractmethod
+    def averaged_d2q(
+        self, queries: Float[np.ndarray, "m d"], weights: Float[np.ndarray, " m"], reach: float = 2.0
+    ) -> tuple[AbstractD2Q, float]:
+        """The law of T averaged over queries, P(T <= t) = sum_j w_j F_{u_j}(t), for unit vectors [m, d] and weights >= 0 that sum
+        to 1 [m]; and the largest relative error of P(T <= t), t <= `reach`, that comes of using fewer laws than queries.
+
+        `scaling.density.averaged.picked_d2q` does it for any density.
+        """
 
     @abc.abstractmethod
     def angular(self, query: Query) -> AbstractAngular:

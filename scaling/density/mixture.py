@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
+from scipy import special
 
 from scaling import random
 from scaling._check import real_array, require, unit_vector
-from scaling.d2q import MixtureD2Q
+from scaling.d2q import AbstractD2Q, MixtureD2Q
 from scaling.density.angular import MixtureAngular
 from scaling.density.base import AbstractDensity, Query
 from scaling.random import Stream
@@ -44,6 +45,17 @@ class Mixture(AbstractDensity):
         require(abs(total - 1) <= 1e-6, "weights", "sum to 1", array.tolist())
         self.weights = tuple((array / total).tolist())
 
+    @property
+    def lipschitz(self) -> float:
+        """The largest of the components: the gradient of log rho is a weighted mean of theirs."""
+        return max(c.lipschitz for c, w in zip(self.components, self.weights, strict=True) if w > 0)
+
+    @property
+    def log_peak(self) -> float:
+        positive = [(c.log_peak, w) for c, w in zip(self.components, self.weights, strict=True) if w > 0]
+        peaks, weights = zip(*positive, strict=True)
+        return float(special.logsumexp(peaks, b=weights))
+
     def _log_parts(self, x):
         parts = [c.log_density(x) for c in self.components]
         return jnp.stack(parts) + jnp.log(jnp.asarray(self.weights, parts[0].dtype))
@@ -70,6 +82,14 @@ class Mixture(AbstractDensity):
     def d2q(self, query: Query) -> MixtureD2Q:
         q = unit_vector("query", query, self.d)
         return MixtureD2Q(tuple(c.d2q(q) for c in self.components), np.array(self.weights))
+
+    def averaged_d2q(
+        self, queries: Float[np.ndarray, "m d"], weights: Float[np.ndarray, " m"], reach: float = 2.0
+    ) -> tuple[AbstractD2Q, float]:
+        """The mixture of the components' averages. Their errors, and so the whole's, is at most the largest."""
+        positive = [(c, w) for c, w in zip(self.components, self.weights, strict=True) if w > 0]
+        laws, errors = zip(*(c.averaged_d2q(queries, weights, reach) for c, _ in positive), strict=True)
+        return MixtureD2Q(tuple(laws), np.array([w for _, w in positive])), max(errors)
 
     def angular(self, query: Query) -> MixtureAngular:
         q = unit_vector("query", query, self.d)

@@ -11,8 +11,9 @@ from jaxtyping import Array, Float, UInt32
 
 from scaling import random
 from scaling._check import dimension, real_array, require, unit_vector
-from scaling.d2q import NumericD2Q, quadratic_d2q
+from scaling.d2q import AbstractD2Q, NumericD2Q, quadratic_d2q
 from scaling.d2q.quadratic import TangentQuadratic, is_isotropic, quadratic_log_normaliser
+from scaling.density import averaged
 from scaling.density.angular import QuadraticAngular
 from scaling.density.base import AbstractDensity, Query, normalised
 from scaling.random import Stream
@@ -48,6 +49,16 @@ class Quadratic(AbstractDensity):
         self.deficits = self.top - eigenvalues
         self.log_normaliser = quadratic_log_normaliser(eigenvalues)
         self.envelope = _envelope(self.deficits)
+
+    @property
+    def lipschitz(self) -> float:
+        """The range of the eigenvalues: |grad log rho| = 2 |M x - (x^T M x) x| is twice the standard deviation of the eigenvalues
+        under the squared coordinates of x."""
+        return float(np.max(np.asarray(self.deficits)))
+
+    @property
+    def log_peak(self) -> float:
+        return self.top - self.log_normaliser
 
     @property
     def acceptance(self) -> float:
@@ -96,6 +107,12 @@ class Quadratic(AbstractDensity):
     def d2q(self, query: Query) -> NumericD2Q:
         q = unit_vector("query", query, self.d)
         return quadratic_d2q(np.asarray(self.matrix), self.log_normaliser, q)
+
+    def averaged_d2q(
+        self, queries: Float[np.ndarray, "m d"], weights: Float[np.ndarray, " m"], reach: float = 2.0
+    ) -> tuple[AbstractD2Q, float]:
+        """By the laws at 24 of the queries."""
+        return averaged.picked_d2q(self, queries, weights, reach)
 
     def angular(self, query: Query) -> QuadraticAngular:
         q = unit_vector("query", query, self.d)

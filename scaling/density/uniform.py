@@ -4,11 +4,12 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from scaling import random
 from scaling._check import dimension, unit_vector
-from scaling.d2q import UniformD2Q
+from scaling.d2q import AbstractD2Q, UniformD2Q
 from scaling.density.angular import UniformAngular
 from scaling.density.base import AbstractDensity, Query, normalised
 from scaling.random import Stream
@@ -23,6 +24,14 @@ class Uniform(AbstractDensity):
     def __init__(self, d: int):
         self.d = dimension(d)
 
+    @property
+    def lipschitz(self) -> float:
+        return 0.0
+
+    @property
+    def log_peak(self) -> float:
+        return -log_area(self.d)
+
     def log_density(self, x: Vector) -> Float[Array, ""]:
         return jnp.full((), -log_area(self.d), jnp.asarray(x).dtype)
 
@@ -36,6 +45,12 @@ class Uniform(AbstractDensity):
     def d2q(self, query: Query) -> UniformD2Q:
         unit_vector("query", query, self.d)
         return UniformD2Q(self.d)
+
+    def averaged_d2q(
+        self, queries: Float[np.ndarray, "m d"], weights: Float[np.ndarray, " m"], reach: float = 2.0
+    ) -> tuple[AbstractD2Q, float]:
+        """The law at any query."""
+        return UniformD2Q(self.d), 0.0
 
     def angular(self, query: Query) -> UniformAngular:
         unit_vector("query", query, self.d)

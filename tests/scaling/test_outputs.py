@@ -179,6 +179,8 @@ class Mistaken(AbstractDensity):
     """exp(x1 x2), with a bound that is too low."""
 
     d: int = 3
+    lipschitz: float = SADDLE.lipschitz
+    log_peak: float = SADDLE.log_peak
 
     def log_density(self, x):
         return SADDLE.log_density(x)
@@ -191,6 +193,9 @@ class Mistaken(AbstractDensity):
 
     def d2q(self, query):
         return SADDLE.d2q(query)
+
+    def averaged_d2q(self, queries, weights, reach=2.0):
+        return SADDLE.averaged_d2q(queries, weights, reach)
 
     def angular(self, query):
         return Low(SADDLE.angular(query))
