@@ -1,4 +1,4 @@
-"""The D2Q to the mean of von Mises-Fisher keys, drawn by inversion of a table."""
+"""The D2Q to the pole of a density that is symmetric about it, drawn by inversion of a table."""
 
 import functools
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from scaling.d2q.base import AbstractD2Q
 from scaling.d2q.vmf import numeric_vmf_d2q
 
 _PANELS, _ORDER = 128, 8
@@ -15,8 +16,12 @@ _RIGHT = float(np.log(0.5))
 
 @functools.lru_cache(maxsize=64)
 def table(d: int, concentration: float) -> Float[np.ndarray, "side panel order"]:
+    """`panels` of von Mises-Fisher keys at their mean."""
+    return panels(numeric_vmf_d2q(d, concentration, 0.0))
+
+
+def panels(law: AbstractD2Q) -> Float[np.ndarray, "side panel order"]:
     """Power series of s = log(t / (2-t)), in panels of log v from 1/2 down: side 0 at P(T <= t) = v, side 1 at P(T > t) = v."""
-    law = numeric_vmf_d2q(d, concentration, 0.0)
     points = np.cos(np.pi * (np.arange(_ORDER) + 0.5) / _ORDER)
     log_v = _RIGHT - (np.arange(_PANELS)[:, None] + (points + 1) / 2) * ((_RIGHT - _LEFT) / _PANELS)
     logits = np.stack([law.logit_quantile(log_v), law.logit_upper_quantile(log_v)])
