@@ -38,7 +38,7 @@ def picked_d2q(
     log_rho = _nodes.values_at(density.log_density, queries)
     slope = _nodes.gradients_at(density.log_density, queries)
     share = weights / np.sum(weights)
-    log_mean = float(special.logsumexp(log_rho, b=share))
+    log_mean = float(np.asarray(special.logsumexp(log_rho, b=share)))
     ratio = np.exp(log_rho - log_mean)
     level = np.where(ratio > 0, ratio * (np.where(ratio > 0, log_rho, 0.0) - log_mean), 0.0)
     steepness = np.where(ratio > 0, ratio * np.sum(slope * slope, axis=1), 0.0)
@@ -63,7 +63,7 @@ def picked_d2q(
 
 def mean_log(log_values: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"]) -> float:
     """log of the weighted mean of values that are given by their logarithms."""
-    return float(special.logsumexp(log_values, b=weights / np.sum(weights)))
+    return float(np.asarray(special.logsumexp(log_values, b=weights / np.sum(weights))))
 
 
 def gauss_rule(x: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"], count: int):

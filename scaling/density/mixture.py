@@ -54,7 +54,7 @@ class Mixture(AbstractDensity):
     def log_peak(self) -> float:
         positive = [(c.log_peak, w) for c, w in zip(self.components, self.weights, strict=True) if w > 0]
         peaks, weights = zip(*positive, strict=True)
-        return float(special.logsumexp(peaks, b=weights))
+        return float(np.asarray(special.logsumexp(peaks, b=weights)))
 
     def _log_parts(self, x):
         parts = [c.log_density(x) for c in self.components]
