@@ -70,7 +70,7 @@ class _Search:
             return
         order = np.argsort(later)
         low, high = _minus(sums) - self.window, _minus(sums) + self.window
-        left, right = (np.searchsorted(later, ends, side, sorter=order) for ends, side in ((low, "left"), (high, "right")))
+        left, right = np.searchsorted(later, low, "left", order), np.searchsorted(later, high, "right", order)
         counts = np.where(low > high, right + len(later), right) - left  # windows around 0 wrap
         if not counts.any():
             return

@@ -94,7 +94,8 @@ class Subgroup(eqx.Module):
         bound = whole("search_bound", search_bound, 1)
         found = search_relations([turns[p] for p in chosen], bound, [errors[p] for p in chosen])
         origin = f"searched: integer vectors with at most {TERMS} non-zero entries of size at most {bound}"
-        return cls.from_relations(len(chosen), [*group.relations(), *found], origin if relations is None else f"given and {origin}")
+        known_too = "" if relations is None else "given and "
+        return cls.from_relations(len(chosen), [*group.relations(), *found], known_too + origin)
 
     @property
     def planes(self) -> int:
@@ -133,6 +134,18 @@ class Subgroup(eqx.Module):
         rows = _lattice.kernel(_lattice.kernel(rows, columns), columns)
         return self._from_basis(rows, self.origin)
 
+    def factors(self) -> list[tuple[list[int], "Subgroup"]]:
+        """H as a direct product: groups of planes and the projections on them. Planes of one group share a direction, or a chain
+        of such; those that the components move are all in one."""
+        joined = [{plane} for plane in range(self.planes)]
+        for row in self._basis():
+            planes = {plane for plane, entry in enumerate(row[1:]) if entry}
+            apart = [block for block in joined if not block & planes]
+            together = set().union(*(block for block in joined if block & planes))
+            joined = [*apart, together] if together else apart
+        groups = sorted(sorted(block) for block in joined)
+        return [(planes, self.restricted(planes)) for planes in groups]
+
     def points(
         self, component: UInt64[np.ndarray, " m"] | np.ndarray, z: UInt64[np.ndarray, "m dimension"]
     ) -> Float64[np.ndarray, "m plane"]:
@@ -144,9 +157,10 @@ class Subgroup(eqx.Module):
         wrapped = np.array([[w % 2**64 for w in row] for row in self.directions], np.uint64).reshape(self.dimension, self.planes)
         phase = (z @ wrapped).view(np.int64) * 2.0**-64
         if self.components > 1:
-            kind = np.uint64 if self.components < _SMALL else object
+            small = self.components < _SMALL
+            kind, size = (np.uint64, np.uint64(self.components)) if small else (object, self.components)
             j, c = component.astype(kind)[:, None], np.array(self.offset, kind)
-            phase = phase + np.asarray((j * c % kind(self.components)) / self.components, np.float64)
+            phase = phase + np.asarray((j * c % size) / self.components, np.float64)
         return phase - np.round(phase)
 
     def sample(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "count plane"]:
