@@ -73,7 +73,7 @@ def simulate(
     replicates = replicate_count(replicates)
     request = Request(
         context=context,
-        query=query_of(query, context.density.d),
+        query=query_of(query, context.d),
         n=(n,),
         beta=np.array([[beta]]),
         statistics=parse(default_names() if statistics is None else statistics),
@@ -82,7 +82,7 @@ def simulate(
         seed=seed_of(seed),
         tolerance=finite_above("tolerance", tolerance, 0),
         dtype=dtype_of(dtype),
-        value=None if value is None else value_matrix(value, context.density.d),
+        value=None if value is None else value_matrix(value, context.d),
     )
     chosen, reason = choose(engine, request)
     moments = None

@@ -53,7 +53,7 @@ def known_names() -> list[str]:
 
 def default_names() -> list[str]:
     """The statistics that are computed when none are named: all that need the D2Qs alone and no rank."""
-    return [name for name, s in _PLAIN.items() if not s.directions and name != "tangential_square_given_d2q"]
+    return [name for name, s in _PLAIN.items() if not s.directions and name not in ("tangential_square_given_d2q", "nearest_d2q")]
 
 
 def ranks_of(statistics: Sequence[Statistic]) -> tuple[int, ...]:
@@ -152,6 +152,12 @@ def entropy(row: Row, beta: Samples, unit: Samples) -> Samples:
 def log_partition(row: Row, beta: Samples, unit: Samples) -> Samples:
     """Logarithm of Z = sum of exp(-beta T_i), in nats."""
     return np.log1p(row.rest) - beta * (row.nearest * unit)
+
+
+@_statistic()
+def nearest_d2q(row: Row, beta: Samples, unit: Samples) -> Samples:
+    """The D2Q of the nearest key, T_(1): n F(T_(1)) has the mean 1 / theta for large n, theta the extremal index of the D2Qs."""
+    return row.nearest * unit
 
 
 @_statistic()

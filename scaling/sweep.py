@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaling._check import reject
-from scaling.config import Quadratic, SweepConfig, VonMisesFisher
-from scaling.context import Independent, query_of
+from scaling.config import SweepConfig
+from scaling.context import query_of
 from scaling.engine.base import AbstractEngine, Progress, Request, Samples
 from scaling.engine.choose import choose
 from scaling.statistic import parse
@@ -170,7 +170,7 @@ def _require_precision(dtype: str) -> None:
 
 def _plan(config: SweepConfig, d: int, name: str) -> _Plan:
     request = Request(
-        context=Independent(_density(config, d)),
+        context=config.context.build(config.density.build(d)),
         query=query_of(None if config.query is None else np.asarray(config.query), d),
         n=config.axes.n,
         beta=config.beta(d),
@@ -190,17 +190,6 @@ def _plan(config: SweepConfig, d: int, name: str) -> _Plan:
     most = max(1, MAX_GROUP_BYTES // row_bytes)
     parts = [group[i : i + most] for group in groups for i in range(0, len(group), most)]
     return _Plan(engine, reason, request, tuple(parts))
-
-
-def _density(config: SweepConfig, d: int):
-    from scaling import density
-
-    chosen = config.density
-    if isinstance(chosen, VonMisesFisher):
-        return density.VonMisesFisher(
-            mean=query_of(None, d) if chosen.mean is None else np.asarray(chosen.mean), concentration=chosen.concentration
-        )
-    return density.Quadratic(matrix=np.asarray(chosen.matrix)) if isinstance(chosen, Quadratic) else density.Uniform(d)
 
 
 def _attributes(config: SweepConfig, plans: list[_Plan]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from scaling.cli.base import Command
+from scaling.cli.context import Context
 from scaling.cli.flags import Beta, Cell, Dimension, Exponent, Gamma, Json, Keys, Length, Statistics, flag
 from scaling.cli.schedule import Schedule
 from scaling.cli.verify import Verify
@@ -116,6 +117,7 @@ class Simulate(Command):
 
     cell: Cell
     keys: Keys
+    context: Context
     seed: Annotated[str, flag("INT", "Seed of the random numbers, 0 to 2^32 - 1.")]
     replicates: Annotated[str, flag("INT", "Independent rows to average. Default: 1000.")] = "1000"
     engine: Annotated[str, flag("NAME", "auto, keys, extremes or poisson (the critical limit). Default: auto.")] = "auto"
@@ -141,7 +143,7 @@ class Simulate(Command):
             from scaling.simulate import simulate
 
             found = simulate(
-                density,
+                density if self.context.independent else self.context.build(density),
                 n=n,
                 beta=beta,
                 replicates=replicates,

@@ -59,13 +59,14 @@ def inverse_temperature(d: int, n: float, beta: str | None, gamma: str | None, e
     return float(result)
 
 
-def _numbers(argument: str, text: str) -> list[float]:
+def numbers(argument: str, text: str) -> list[float]:
+    """The numbers in a comma-separated list."""
     return [float(number(argument, part.strip())) for part in text.split(",")]
 
 
 def vector(argument: str, text: str | None, d: int) -> Any:
     """A unit vector [d] in float64; the first axis where none is given."""
-    return _check.unit_vector(argument, [1.0] + [0.0] * (d - 1) if text is None else _numbers(argument, text), d)
+    return _check.unit_vector(argument, [1.0] + [0.0] * (d - 1) if text is None else numbers(argument, text), d)
 
 
 def matrix(text: str | None, d: int) -> list[list[float]]:
@@ -89,7 +90,7 @@ def value(text: str | None, d: int) -> list[list[float]] | None:
 def _rows(argument: str, text: str, d: int) -> list[list[float]]:
     must = f"be a matrix with {d} columns, rows of numbers between commas with ';' between the rows"
     _check.require(text.strip(" ;") != "", argument, must, text)
-    rows = [_numbers(argument, row) for row in text.strip().strip(";").split(";")]
+    rows = [numbers(argument, row) for row in text.strip().strip(";").split(";")]
     if len(rows) == 1 and len(rows[0]) == d * d:
         rows = [rows[0][i : i + d] for i in range(0, d * d, d)]
     return rows

@@ -1,9 +1,10 @@
 """Engine "keys": every key of the row drawn, streamed in chunks; any context, memory independent of n.
 
-One pass serves every beta and every n of a nested grid: the first n keys of a row are the row of length n. Where the density is
-symmetric about the query only the marked points (T, Theta) are drawn, T by inversion of its law with 63 random bits, so that
-float32 resolves the nearest of 1e9 keys; where no statistic needs directions, T alone. Otherwise the keys are drawn as vectors,
-and T = |q - x|^2 / 2.
+One pass serves every beta and every n of a nested grid: the first n keys of a row are the row of length n. Where keys are
+independent and the density is symmetric about the query only the marked points (T, Theta) are drawn, T by inversion of its law
+with 63 random bits, so that float32 resolves the nearest of 1e9 keys; where no statistic needs directions, T alone. Otherwise,
+and for dependent keys, the keys are drawn as vectors, and T = |q - x|^2 / 2; under RoPE q is the target of the key, u_i = R_i^T q
+(`orbit.py`).
 """
 
 from collections.abc import Iterator
@@ -17,11 +18,11 @@ from jaxtyping import Array, Float
 
 from scaling import random, sphere
 from scaling.attention import Leading, Row, Scalar, absorb, block_state, collapse, empty, map_row, merge, row_of
-from scaling.context import Independent
-from scaling.density import AbstractDensity
+from scaling.context import AbstractContext, Independent, Rotary
 from scaling.engine import order
 from scaling.engine.base import AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
+from scaling.engine.orbit import Orbit
 from scaling.statistic import ranks_of
 
 MOST_KEYS = 2**31  # keys of a row are counted with 32 bits, and a chunk or two beyond the end
@@ -39,9 +40,9 @@ class Keys(AbstractEngine):
     name: ClassVar[str] = "keys"
 
     def refusal(self, request: Request) -> str | None:
-        """Only rows that are too long to be drawn are refused."""
-        if not isinstance(request.context, Independent):
-            return "engine `keys` draws independent keys"
+        """Only rows that are too long to be drawn are refused, and outputs under RoPE."""
+        if isinstance(_context(request), Rotary) and any(s.directions for s in request.statistics):
+            return "outputs are those of one fixed query, and under RoPE every key meets another one"
         if max(request.n) >= MOST_KEYS:
             return f"engine `keys` draws every key, at most {MOST_KEYS - 1} of them, and n = {max(request.n):g} was asked for"
         deepest = max(ranks_of(request.statistics), default=1)
@@ -61,26 +62,34 @@ class Keys(AbstractEngine):
         yield from batches(self.name, request, plans, max(1, min(plan.most for plan in plans)))
 
 
+def _context(request: Request) -> AbstractContext:
+    """The context, without a rotation that makes no difference."""
+    context = request.context
+    return context.at(request.query) if isinstance(context, Rotary) else context
+
+
 class _Plan:
     """What the device needs for a group of n that share their betas."""
 
     def __init__(self, request: Request, group: tuple[int, ...]):
-        density, query, dtype = request.context.density, request.query, np.dtype(request.dtype)
-        law = density.d2q(query)
+        context, query, dtype = _context(request), request.query, np.dtype(request.dtype)
+        law = context.marginal(query)
         n = np.array([request.n[i] for i in group])
         beta = request.beta[group[0]]
         unit = float(np.exp(min(-law.alpha * (np.log(np.max(n)) + law.log_intensity), 0.0)))
-        symmetric = density.symmetric_about(query)
+        symmetric = isinstance(context, Independent) and context.density.symmetric_about(query)
         directions = any(s.directions for s in request.statistics)
         points = order.key_map(law) if symmetric else None
         self.positions = group
         self.ranks = ranks_of(request.statistics)
         depth = max(self.ranks, default=1)
-        self.basis = sphere.tangent_basis(query) if symmetric else np.eye(density.d)
+        self.basis = sphere.tangent_basis(query) if symmetric else np.eye(context.d)
         self.order = np.argsort(n)
         self.unit = np.full((len(n), len(beta)), unit)
         self.keys_drawn = np.broadcast_to(n[:, None], self.unit.shape)
-        self.error_bound = np.full((*self.unit.shape, len(request.statistics)), 0.0 if points is None else points.error)
+        # What an engine adds to a mean: the fit of the map, or the variance of a D2Q by the rounding of vectors, relative to it.
+        error = float(np.finfo(dtype).eps) ** 2 / unit if points is None else points.error
+        self.error_bound = np.full((*self.unit.shape, len(request.statistics)), error)
         elementwise = symmetric and not directions and depth <= _ELEMENTWISE_DEPTH
         if elementwise:
             chunk = max(
@@ -88,7 +97,7 @@ class _Plan:
             )
             self.most = max(1, _LANES // (len(beta) * chunk))
         else:
-            width = density.d if not symmetric or directions else 1
+            width = context.d if not symmetric or directions else 1
             longest = max(128, 2 ** int(np.ceil(np.log2(max(request.n)))))
             chunk = int(min(2 ** int(np.log2(max(_CHUNK / width, 128))), _LONGEST_CHUNK, longest))
             self.most = max(1, _CHUNK // (width * chunk))
@@ -100,9 +109,10 @@ class _Plan:
             ratio=np.asarray(1 / unit, dtype),
             farthest=np.asarray(2 / unit, dtype),
             unit=np.asarray(unit, dtype),
-            d=density.d if directions else 0,
-            density=None if symmetric else density,
+            d=context.d if directions else 0,
+            context=None if symmetric else context,
             query=None if symmetric else np.asarray(query, dtype),
+            orbit=Orbit.of(context.rope, query, chunk, dtype) if isinstance(context, Rotary) else None,
             directions=directions,
         )
         slope = np.asarray(np.minimum(beta * unit, 1e30), dtype)
@@ -114,17 +124,18 @@ class _Plan:
 
 
 class _Source(eqx.Module):
-    """Draws the marked points of a density at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are
+    """Draws the marked points of a context at a query: D2Qs in units, and tangents P_q x / sqrt(unit) where directions are
     needed."""
 
-    points: order.OrderMap | order.MedianMap | None  # None where the density is not symmetric about the query
+    points: order.OrderMap | order.MedianMap | None  # where keys are independent and symmetric about the query
     reflects: bool = eqx.field(static=True)
     ratio: Scalar
     farthest: Scalar  # T = 2 in units
     unit: Scalar
     d: int = eqx.field(static=True)  # where directions are needed
-    density: AbstractDensity | None  # where keys are drawn as vectors
+    context: AbstractContext | None  # where keys are drawn as vectors
     query: Float[Array, " d"] | Float[np.ndarray, " d"] | None
+    orbit: Orbit | None  # where the query turns
     directions: bool = eqx.field(static=True)
 
     def bits(self, stream: random.Stream, index):
@@ -145,8 +156,11 @@ class _Source(eqx.Module):
     def marked(self, stream: random.Stream, index, bits):
         """D2Qs (in units) and tangents [d, key] (or None) of the keys with these numbers and words."""
         if self.points is None:
-            assert self.density is not None and self.query is not None
-            x = self.density.keys(stream, index, self.unit.dtype)
+            assert self.context is not None and self.query is not None
+            x = self.context.keys(stream, index, self.unit.dtype)
+            if self.orbit is not None:
+                between = x - self.orbit.targets(index[0])
+                return jnp.sum(between * between, axis=-1) / (2 * self.unit), None
             tau = sphere.d2q(self.query, x) / self.unit
             return tau, (sphere.tangent(self.query, x) / jnp.sqrt(self.unit)).T if self.directions else None
         tau = self._d2q(bits[0])
