@@ -3,6 +3,7 @@
 from scaling.density.base import AbstractDensity as AbstractDensity
 from scaling.density.log_density import LogDensity as LogDensity
 from scaling.density.mixture import Mixture as Mixture
+from scaling.density.projected_normal import ProjectedNormal as ProjectedNormal
 from scaling.density.quadratic import Quadratic as Quadratic
 from scaling.density.uniform import Uniform as Uniform
 from scaling.density.vmf import VonMisesFisher as VonMisesFisher

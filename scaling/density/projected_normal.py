@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
@@ -97,7 +98,9 @@ class ProjectedNormal(AbstractDensity):
     def keys(self, stream: Stream, index: UInt32[Array, " m"], dtype: Any = jnp.float32) -> Float[Array, "m d"]:
         """Normals about the mean, normalised."""
         z = random.normals(stream, index, 0, self.d, dtype)
-        return normalised(z + jnp.asarray(self.mean, dtype)[:, None]).T
+        mean = jnp.broadcast_to(jnp.asarray(self.mean, dtype)[:, None], z.shape)
+        # A loop for the sum (of 0 z, then of z), since XLA would draw twice in straight code: for the norm and for the key.
+        return normalised(jax.lax.fori_loop(0, 2, lambda j, g: g + j * z, mean)).T
 
     def d2q(self, query: Query) -> AbstractD2Q:
         return projected_normal_d2q(self.d, self.norm, self._angle(unit_vector("query", query, self.d)))
