@@ -11,9 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scaling.context import FixedClusters as FixedClusters
+    from scaling.context import GeometricClusters as GeometricClusters
     from scaling.context import Independent as Independent
+    from scaling.context import MovingAverage as MovingAverage
+    from scaling.context import Subsphere as Subsphere
     from scaling.density import LogDensity as LogDensity
     from scaling.density import Mixture as Mixture
+    from scaling.density import ProjectedNormal as ProjectedNormal
     from scaling.density import Quadratic as Quadratic
     from scaling.density import Uniform as Uniform
     from scaling.density import VonMisesFisher as VonMisesFisher
@@ -33,9 +38,14 @@ if TYPE_CHECKING:
 
 # Loaded on first use: the command line answers --help, and the exact values their questions, without JAX.
 _HOME = {
+    "FixedClusters": "scaling.context",
+    "GeometricClusters": "scaling.context",
     "Independent": "scaling.context",
+    "MovingAverage": "scaling.context",
+    "Subsphere": "scaling.context",
     "LogDensity": "scaling.density",
     "Mixture": "scaling.density",
+    "ProjectedNormal": "scaling.density",
     "Quadratic": "scaling.density",
     "Uniform": "scaling.density",
     "VonMisesFisher": "scaling.density",
