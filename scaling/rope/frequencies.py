@@ -3,7 +3,7 @@
 import abc
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -188,7 +188,7 @@ class FractionsOfATurn(AbstractFrequencies):
 
     fractions: tuple[Fraction, ...] = eqx.field(static=True)
 
-    def __init__(self, turns: Iterable[Any]):
+    def __init__(self, turns: Any):
         listed = isinstance(turns, Sequence) and not isinstance(turns, str | bytes)
         require(listed and len(turns) > 0, "turns", "be a list of at least one fraction", turns)
         self.fractions = tuple(_fraction(turn) % 1 for turn in turns)
@@ -217,8 +217,10 @@ def _fraction(value: Any) -> Fraction:
     try:
         if isinstance(value, tuple | list) and len(value) == 2 and all(_whole(part) for part in value):
             return Fraction(int(value[0]), int(value[1]))
-        if isinstance(value, str | Fraction) or _whole(value):
-            return Fraction(value)
+        if isinstance(value, Fraction):
+            return value
+        if isinstance(value, str) or _whole(value):
+            return Fraction(value)  # pyright: ignore[reportArgumentType, reportCallIssue]
     except (ValueError, ZeroDivisionError):
         pass
     reject("turns", must, value)
@@ -241,9 +243,9 @@ def _scaled_geometric(base: float, scales: tuple[Fraction, ...]) -> tuple[Fracti
 def _geometric_relations(base: float, scales: tuple[Fraction, ...]) -> tuple[Relation, ...] | None:
     """All relations between the numbers scale_l b^{-l/L} / (2 pi) and 1, for an integer base b and rational scales.
 
-    Write b = c^g with g as large as possible and h = gcd(L, g), D = L / h. Then b^{1/L} = c^{(g/h)/D}, and x^D = c has no solution
-    of a lower degree over the rationals, because c is no power. So b^{-l/L} and b^{-m/L} are commensurable exactly where l = m
-    modulo D, with ratio c^{(g/h)(m-l)/D}, and there are no relations across classes. None involves 1, since pi is transcendental.
+    Write b = c^g with g as large as possible, h = gcd(L, g) and D = L / h. Then b^{1/L} = c^{(g/h)/D}, and x^D - c is irreducible
+    over the rationals, because c is no power. So b^{-l/L} and b^{-m/L} are commensurable exactly where l = m modulo D, with ratio
+    c^{(g/h)(m-l)/D}, and there are no relations across classes. None involves 1, since pi is transcendental.
     """
     if not base.is_integer():
         return None

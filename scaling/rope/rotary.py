@@ -57,6 +57,8 @@ class Rope(eqx.Module):
         Raises `ValueError` for an odd number of rotated coordinates, also where it is d, for rotated > d, and base <= 1.
         """
         size = dimension(d)
+        if rotated is None:
+            require(size % 2 == 0, "d", "be even where all coordinates are rotated (give `rotated` for fewer)", d)
         count = _pairing.rotated_dimension(size if rotated is None else rotated, size)
         return cls(size, Geometric(base, count // 2), pairing=pairing, first=first)
 
@@ -75,7 +77,7 @@ class Rope(eqx.Module):
         """The first and the second coordinate of each plane."""
         return _pairing.coordinates(self.pairing, self.planes)
 
-    def rotate(self, x, position, *, inverse: bool = False) -> Float64[np.ndarray, "*shape {self.d}"] | Float[Array, "*shape {self.d}"]:
+    def rotate(self, x, position, *, inverse: bool = False) -> Float64[np.ndarray, "*m {self.d}"] | Float[Array, "*m {self.d}"]:
         """R_p x, or R_p^T x where `inverse`; x [..., d], positions [...] broadcast with the leading axes of x.
 
         On the host in float64, or on the device in the type of x where x is a device array; there the position may also be a
