@@ -82,6 +82,6 @@ class Context:
 
 
 def _flag_name(match: re.Match) -> str:
-    name = match.group(1)
+    name = str(match.group(1))
     name = _ALIASES.get(name, name)
     return f"`{_FLAGS.get(name, name).replace('_', '-')}`"
