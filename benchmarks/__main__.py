@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.harness import Measurement, machine, table
 
-NAMES = ("extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact", "fields", "dynamics")
+NAMES = ("extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact", "fields", "dynamics", "contexts")
 
 
 def main() -> int:

@@ -30,6 +30,17 @@ def row(rng: np.random.Generator, n: int, d: int, beta: float) -> np.ndarray:
     return np.sort(softmax(keys(rng, n, d) @ query, beta))[::-1]
 
 
+def rotary_row(rng: np.random.Generator, n: int, d: int, beta: float, base: float = 10_000.0) -> np.ndarray:
+    """The ordered weights of a row under RoPE: the keys are turned to their positions, in float32 as one would."""
+    x = keys(rng, n, d)
+    angles = np.arange(1, n + 1, dtype=np.float32)[:, None] * np.float32(base) ** -(np.arange(0, d, 2, dtype=np.float32) / d)
+    cos, sin = np.cos(angles), np.sin(angles)
+    rotated = np.empty_like(x)
+    rotated[:, ::2] = x[:, ::2] * cos - x[:, 1::2] * sin
+    rotated[:, 1::2] = x[:, ::2] * sin + x[:, 1::2] * cos
+    return np.sort(softmax(rotated @ np.full(d, d**-0.5, np.float32), beta))[::-1]
+
+
 def output(rng: np.random.Generator, n: int, d: int, beta: float) -> tuple[float, float]:
     """The top weight and the squared length of the tangential output of one attention row."""
     query = np.eye(1, d, dtype=np.float32)[0]

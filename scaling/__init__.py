@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scaling.context import GeometricClusters as GeometricClusters
     from scaling.context import Independent as Independent
     from scaling.context import MovingAverage as MovingAverage
+    from scaling.context import Rotary as Rotary
     from scaling.context import Subsphere as Subsphere
     from scaling.density import LogDensity as LogDensity
     from scaling.density import Mixture as Mixture
@@ -42,6 +43,7 @@ _HOME = {
     "GeometricClusters": "scaling.context",
     "Independent": "scaling.context",
     "MovingAverage": "scaling.context",
+    "Rotary": "scaling.context",
     "Subsphere": "scaling.context",
     "LogDensity": "scaling.density",
     "Mixture": "scaling.density",
