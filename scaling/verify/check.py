@@ -48,7 +48,8 @@ class Constants(eqx.Module):
 
     `log_intensity` is added to log C(q), `log_gamma` to log Gamma(1/alpha + 1) where (3.5) and Lemma D.1 have it; `alpha`
     multiplies alpha in the window C n beta^{-1/alpha} and in the profile e^{-x^alpha}, and in the scales of the output laws.
-    `log_noise` is added to log c_d of (4.3), `drift` multiplies (d-1)/2 there, `gradient` multiplies grad log rho.
+    `log_noise` is added to log c_d of (4.3), `drift` multiplies (d-1)/2 there, `gradient` multiplies grad log rho. `boundary` is
+    added to the exponent d/2 next to the boundary of a support: -1/2 is what the paper's section 2 says.
     """
 
     log_intensity: float = 0.0
@@ -57,6 +58,7 @@ class Constants(eqx.Module):
     log_noise: float = 0.0
     drift: float = 1.0
     gradient: float = 1.0
+    boundary: float = 0.0
 
     def log_window(self, d: int, n: float, beta: float) -> float:
         """log of C n beta^{-1/alpha} for uniform keys."""
