@@ -341,7 +341,7 @@ def test_descriptions_are_json_and_the_same_for_equal_settings():
 
 Q = np.eye(4)[0]
 BAD = [
-    (lambda: Rope.geometric(5), "Argument `d` must be even where all coordinates are rotated (give `rotated` for fewer), but was"),
+    (lambda: Rope.geometric(5), "must be even where all coordinates are rotated (give `rotated` for fewer), but was 5."),
     (lambda: Rope.geometric(6, rotated=3), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 3."),
     (lambda: Rope.geometric(6, rotated=8), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 8."),
     (lambda: Rope.geometric(6, rotated=0), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 0."),
