@@ -16,6 +16,7 @@ from scaling.verify.closed_form import random_energy, three_dimensions
 from scaling.verify.critical import critical
 from scaling.verify.output import critical_output, mean_field_output, residual, subcritical_output, supercritical_output
 from scaling.verify.output_rows import simulated_output
+from scaling.verify.structure import structure
 from scaling.verify.subcritical import partition, subcritical
 from scaling.verify.supercritical import supercritical
 from scaling.verify.temperature import critical_temperature, slopes, table
@@ -38,6 +39,7 @@ STATEMENTS: tuple[Statement, ...] = (
     mean_field_output,
     residual,
     simulated_output,
+    structure,
 )
 
 
