@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scaling.density import Mixture as Mixture
     from scaling.density import ProjectedNormal as ProjectedNormal
     from scaling.density import Quadratic as Quadratic
+    from scaling.density import SphericalCap as SphericalCap
     from scaling.density import Uniform as Uniform
     from scaling.density import VonMisesFisher as VonMisesFisher
     from scaling.dynamics import evolve as evolve
@@ -49,6 +50,7 @@ _HOME = {
     "Mixture": "scaling.density",
     "ProjectedNormal": "scaling.density",
     "Quadratic": "scaling.density",
+    "SphericalCap": "scaling.density",
     "Uniform": "scaling.density",
     "VonMisesFisher": "scaling.density",
     "evolve": "scaling.dynamics",
