@@ -8,5 +8,7 @@ from scaling.rope.frequencies import Yarn as Yarn
 from scaling.rope.pairing import to_half_split as to_half_split
 from scaling.rope.pairing import to_interleaved as to_interleaved
 from scaling.rope.rotary import Rope as Rope
+from scaling.rope.search import search_relations as search_relations
+from scaling.rope.subgroup import Subgroup as Subgroup
 from scaling.rope.turns import Position as Position
 from scaling.rope.turns import Turns as Turns
