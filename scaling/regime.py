@@ -6,7 +6,9 @@ C n beta^{-1/alpha}, and tau = beta^{1+alpha} n^{-alpha}.
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +18,21 @@ from scipy.special import gammaln
 from scaling import _check
 from scaling.exact import expected_limit, top_weight
 from scaling.exact.measure import log_intensity as uniform_log_intensity
-from scaling.law import laws_within, output_laws_within
+from scaling.law import (
+    AbstractClusterSize,
+    ClusterCritical,
+    FixedSize,
+    GeometricSize,
+    context_laws_within,
+    laws_within,
+    orbit_laws,
+    output_laws_within,
+)
 from scaling.law.base import exp
 from scaling.law.subcritical_output import part_at
 
 if TYPE_CHECKING:
+    from scaling.context import AbstractContext, Rotary
     from scaling.d2q import AbstractD2Q
     from scaling.density import AbstractDensity
 
@@ -29,6 +41,9 @@ LOW = 1 - HIGH  # a single key still has a visible share
 WINDOW = 20.0  # keys in the active window from which on many share the weight
 LEAST_BETA = 1.0  # below, no two weights differ by more than e^{2 beta}
 POWER_LAW_FACTOR = 2.0  # how far E e^{-beta T} may be from its power law
+_TARGETS = 4096  # of an orbit, over which the law of the distance is averaged
+
+Judge = Callable[[], tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +55,7 @@ class Regime:
     gamma: float  # beta n^-alpha
     tau: float  # beta^{1+alpha} n^-alpha; inf where it overflows
     log_window: float  # log of m_n = C n beta^{-1/alpha}; inf at beta = 0
-    log_intensity: float  # log C(q)
+    log_intensity: float  # log C(q), or log C-bar(q) under RoPE
     alpha: float  # 2/(d-1)
     top_weight: float  # E A_(1); NaN where it is not known
     d: int
@@ -49,10 +64,12 @@ class Regime:
     concentration: float | None  # of von Mises-Fisher keys about the query, 0 for uniform keys; None for any other law
     note: str | None  # what the label or a number needs to be read with
 
-    seen: dataclasses.InitVar[tuple | None] = None  # (density, query) where the one is not symmetric about the other
+    extremal_index: float = 1.0  # 1 / (mean size of a cluster of equal keys); there are extremal_index m_n clusters in the window
 
-    def __post_init__(self, seen: tuple | None):
-        object.__setattr__(self, "_seen", seen)
+    judge: dataclasses.InitVar[Judge | None] = None  # computes `laws`
+
+    def __post_init__(self, judge: Judge | None):
+        object.__setattr__(self, "_judge", judge)
 
     @property
     def laws(self) -> tuple[str, ...]:
@@ -64,12 +81,14 @@ class Regime:
         4.1 and 4.2 by E |Y_n|^2, 4.3 by E |P_q Y_n|^2 and the drift along q (`scaling.law.laws_within`). About a query that the
         density is not symmetric about (`concentration` is None) only 4.3 and 4.4 are judged, by the exact mean field, and only
         in a window of more than 20 keys (`scaling.law.output_laws_within`); 4.4 speaks of nothing where the gradient vanishes.
-        About a second, so it is computed when asked for.
+
+        With a context of Appendix F: F.3 for the critical limit with C-bar(q), F.4 for 3.1 and 3.3 carried over, F.2 for
+        clusters. Rows that are those of independent keys in law, and m-dependent ones about whose query the density is
+        symmetric, are judged by the exact values of independent keys; all others by the row's own E e^{-beta T}
+        (`scaling.law.context_laws_within`). About a second, so it is computed when asked for.
         """
-        if self.concentration is not None:
-            return laws_within(self.d, self.n, self.beta, concentration=self.concentration, log_intensity=self.log_intensity)
-        seen = getattr(self, "_seen", None)
-        return () if seen is None else output_laws_within(seen[0], seen[1], self.n, self.beta)
+        judge: Judge | None = getattr(self, "_judge", None)
+        return () if judge is None else judge()
 
 
 def regime(
@@ -80,6 +99,7 @@ def regime(
     concentration: float | int = 0.0,
     density: "AbstractDensity | None" = None,
     query=None,
+    context: "AbstractContext | None" = None,
 ) -> Regime:
     """The regime of a row of n keys on S^{d-1} at inverse temperature beta, and the regime of its output.
 
@@ -101,48 +121,162 @@ def regime(
     which the density is not one of those two, `top_weight` is that of the critical limit process with the local
     intensity C(q) (Theorem 3.2, at least 1/n), or NaN where the power law does not hold across the window; the note says so.
 
+    A `context` in place of a density (Appendix F): RoPE over independent or m-dependent keys has log C-bar(q) for
+    `log_intensity`, which is an average along the orbit; the label goes by the average over the n targets of the row. Moving
+    averages are judged as independent keys with their marginal density, to which they are equal in the limit. Clusters have an
+    `extremal_index` theta below 1: `log_window` still counts keys, the label goes by the theta m_n clusters in it and by the
+    expected weight of the nearest key with all its copies. Keys on a subsphere have the regime of independent keys of
+    its own dimension d, at the beta that the query sees (`Subsphere.effective`): these are the d and the beta of the answer.
+
     **Raises:** `ValueError` naming the argument that is out of range. "Scaling Limits of Long-Context Transformers".
     """
     d, n = _check.dimension(d), _check.context_length(n)
     beta = _check.finite_at_least("beta", beta, 0.0)
     concentration = _check.finite_at_least("concentration", concentration, 0.0)
     _check.require(concentration <= 1e6, "concentration", "be <= 1e6", concentration)
-    law, seen = None, None
-    if density is not None:
-        _check.require(density.d == d, "density", f"have d = {d}", f"of d = {density.d}")
-        _check.require(concentration == 0, "concentration", "be left out beside a density", concentration)
-        concentration, law = _centred(density, query)
-        seen = (density, _check.unit_vector("query", np.eye(1, d)[0] if query is None else query, d))
-    elif query is not None:
-        _check.unit_vector("query", query, d)
-    return _regime(d, n, beta, concentration, law, seen)
+    if context is not None:
+        _check.require(density is None, "density", "be left out beside a context", density)
+        _check.require(concentration == 0, "concentration", "be left out beside a context", concentration)
+        _check.require(context.d == d, "context", f"have d = {d}", f"of d = {context.d}")
+        return _of_context(n, beta, context, query)
+    if density is None:
+        if query is not None:
+            _check.unit_vector("query", query, d)
+        return _regime(d, n, beta, concentration)
+    _check.require(density.d == d, "density", f"have d = {d}", f"of d = {density.d}")
+    _check.require(concentration == 0, "concentration", "be left out beside a density", concentration)
+    concentration, law = _centred(density, query)
+    found = _regime(d, n, beta, concentration, law)
+    if law is None:
+        return found
+    at = _check.unit_vector("query", np.eye(1, d)[0] if query is None else query, d)
+    return dataclasses.replace(found, judge=functools.partial(output_laws_within, density, at, n, beta))
+
+
+def _of_context(n: float, beta: float, context: "AbstractContext", query) -> Regime:
+    from scaling.context import FixedClusters, GeometricClusters, Independent, MovingAverage, Rotary, Subsphere, query_of
+
+    d, q = context.d, query_of(query, context.d)
+    at = context.at(q) if isinstance(context, Rotary) else context
+    if isinstance(at, Rotary):
+        must = "be RoPE over independent or m-dependent keys (Theorem F.3)"
+        _check.require(isinstance(at.context, Independent | MovingAverage), "context", must, at.context.describe()["kind"])
+        law, log_intensity, row, reason = _orbit(n, at, q)
+        where = "the local intensity averaged along the orbit (Theorem F.3)"
+        found = _regime(d, n, beta, 0.0, law, log_intensity=log_intensity, log_row=row, appendix=True, where=where)
+        return _noted(found, reason)
+    if isinstance(at, FixedClusters | GeometricClusters) and at.extremal_index == 1:
+        at = Independent(at.density)  # no key is repeated
+    if isinstance(at, FixedClusters | GeometricClusters):
+        size = FixedSize(at.size) if isinstance(at, FixedClusters) else GeometricSize(at.repeat)
+        where = "clusters, each of them one key and its copies (Remark F.2)"
+        return _regime(d, n, beta, 0.0, at.density.d2q(q), size=size, where=where)
+    if isinstance(at, Subsphere):
+        inner, factor = at.effective(q)
+        found = regime(at.density.d, n, factor * beta, density=at.density, query=inner)
+        found = dataclasses.replace(found, judge=functools.partial(_on_weights, found))  # the output lies in another space
+        return _noted(found, f"the regime of keys on S^{at.density.d - 1} at {factor:.6g} times the beta in R^{d}")
+    known = isinstance(at, Independent | MovingAverage)
+    _check.require(known, "context", "be one of `scaling.context`", f"of type {type(at).__name__}")
+    if isinstance(at, Independent) and not isinstance(context, Rotary):
+        return regime(d, n, beta, density=at.density, query=q)
+    concentration, law = _centred(at.density, q)
+    found = _regime(d, n, beta, concentration, law, appendix=True)
+    return found if isinstance(at, Independent) else _noted(found, "top_weight is that of independent keys")
+
+
+def _orbit(n: float, context: "Rotary", query: np.ndarray) -> "tuple[AbstractD2Q, float, float, str | None]":
+    """The law of the D2Q averaged over the targets of the row, log C-bar(q), the log of the average of C over this row, and what
+    is to be said of it.
+
+    The targets are those of all keys, or of the period of a finite orbit, or else as many that are spread over the row at
+    random, one in each part of it. Where their average of C is within 10% of C-bar, that is what it is taken for.
+    """
+    from scaling.rope.phase_law import PhaseLaw, log_orbit_intensity
+
+    known = context.rope.frequencies.relations() is not None
+    orbit = PhaseLaw.of(context.rope, query) if known else None
+    count = int(min(n, _TARGETS))
+    if orbit is not None and orbit.period is not None and orbit.period <= count:
+        number = np.arange(orbit.period)
+        weights = (n // orbit.period + (number < n % orbit.period)) / n
+    else:
+        start = [int(n) * i // count for i in range(count + 1)]
+        share = np.random.default_rng(0).random(count)
+        number = np.array([a + int(u * (b - a)) for a, b, u in zip(start, start[1:], share, strict=False)], np.uint64)
+        weights = np.full(count, 1 / count)
+    law, _ = context.density.averaged_d2q(context.rope.targets(query, number), weights)
+    row = float(law.log_intensity)
+    if orbit is None:
+        return law, row, row, "C-bar(q) is the average over this row, since the frequencies do not know their integer relations"
+    log_intensity, _ = log_orbit_intensity(context.density, orbit)
+    away = exp(row - log_intensity)
+    if abs(away - 1) <= 0.1:
+        return law, log_intensity, log_intensity, None
+    return law, log_intensity, row, f"the average of C over this row is {away:.3g} C-bar(q): n is small for the slow planes"
+
+
+def _noted(found: Regime, reason: str | None) -> Regime:
+    note = "; ".join(filter(None, [found.note, reason]))
+    return dataclasses.replace(found, note=note or None, judge=getattr(found, "_judge", None))
 
 
 def _regime(
-    d: int, n: float, beta: float, concentration: float, law: "AbstractD2Q | None", seen: tuple | None
+    d: int,
+    n: float,
+    beta: float,
+    concentration: float,
+    law: "AbstractD2Q | None" = None,
+    *,
+    log_intensity: float | None = None,
+    log_row: float | None = None,
+    size: AbstractClusterSize | None = None,
+    appendix: bool = False,
+    where: str | None = None,
 ) -> Regime:
+    """The regime by the law of the D2Q, None for keys that are uniform or centred on the query.
+
+    `log_intensity` is log C-bar(q) and `log_row` the log of the average of C over the targets of the row, which decides on the
+    label; both are that of `law` by default. `appendix` asks for the laws of Appendix F, and `where` says whose critical limit
+    `top_weight` is of.
+    """
     alpha = 2 / (d - 1)
     log_beta, log_n = math.log(beta) if beta > 0 else -math.inf, math.log(n)
-    log_intensity = law.log_intensity if law is not None else centred_log_intensity(d, concentration)
-    log_window = log_intensity + log_n - log_beta / alpha
+    if log_intensity is None:
+        log_intensity = float(law.log_intensity) if law is not None else centred_log_intensity(d, concentration)
+    log_row = log_intensity if log_row is None else log_row
+    log_window = log_row + log_n - log_beta / alpha
     tau = exp((1 + alpha) * log_beta - alpha * log_n)
     log_excess = _log_excess(d, beta, concentration, law)
     if law is None:
         # The weight of the nearest key grows with beta, and is 1 to all digits long before 1e250.
         weight = top_weight(d, n, min(beta, 1e250), concentration)
         label, note = _label(beta, weight, log_window, log_excess)
+        judge = functools.partial(laws_within, d, n, beta, concentration=concentration, log_intensity=log_intensity)
+        if appendix:
+            judge = functools.partial(_orbit_laws, judge)
     else:
         local = abs(log_excess) <= math.log(POWER_LAW_FACTOR)
-        weight = _limit_top_weight(d, n, alpha, log_window) if local else math.nan
-        label, reason = _label(beta, weight, log_window, log_excess)
-        how = "top_weight is that of the critical limit with the local intensity C(q)" if local else "top_weight is not known"
-        note = "; ".join(filter(None, [f"{how}, since the density is not symmetric about the query", reason]))
+        weight, near = _limit_weights(d, n, alpha, log_window, size) if local else (math.nan, math.nan)
+        log_clusters = log_window - (0.0 if size is None else math.log(size.mean))
+        label, reason = _label(beta, near, log_clusters, log_excess)
+        limit, why = where, ""
+        if where is None:
+            limit, why = "the local intensity C(q)", ", since the density is not symmetric about the query"
+        known = f"top_weight is that of the critical limit with {limit}" if local else "top_weight is not known"
+        note = "; ".join(filter(None, [known + why, reason]))
+        judge = None
+        if appendix or size is not None:
+            excess = log_excess + log_row - log_intensity
+            judge = functools.partial(
+                context_laws_within, d, n, beta, log_intensity=log_intensity, log_excess=excess, size=size
+            )
     return Regime(
         regime=label,
         output_regime=part_at(tau),
         gamma=exp(log_beta - alpha * log_n),
         tau=tau,
-        log_window=log_window,
+        log_window=log_intensity + log_n - log_beta / alpha,
         log_intensity=log_intensity,
         alpha=alpha,
         top_weight=weight,
@@ -151,8 +285,17 @@ def _regime(
         beta=beta,
         concentration=concentration if law is None else None,
         note=note,
-        seen=seen if law is not None else None,
+        extremal_index=1.0 if size is None else size.extremal_index,
+        judge=judge,
     )
+
+
+def _orbit_laws(judge: Judge) -> tuple[str, ...]:
+    return orbit_laws(judge())
+
+
+def _on_weights(found: Regime) -> tuple[str, ...]:
+    return tuple(name for name in found.laws if not name.startswith("4."))
 
 
 def _label(beta: float, weight: float, log_window: float, log_excess: float) -> tuple[str, str | None]:
@@ -182,13 +325,20 @@ def _centred(density: "AbstractDensity", query) -> "tuple[float, AbstractD2Q | N
     return 0.0, density.d2q(at)
 
 
-def _limit_top_weight(d: int, n: float, alpha: float, log_window: float) -> float:
-    """E A_(1) of the limit process with `log_window` for log C, gamma = 1; at least 1/n."""
-    if alpha * log_window < -50:  # 1 - E A_(1) is of the order e^{alpha log_window}
-        return 1.0
+def _limit_weights(
+    d: int, n: float, alpha: float, log_window: float, size: AbstractClusterSize | None
+) -> tuple[float, float]:
+    """E A_(1) of the limit process with `log_window` for log C, gamma = 1, and with all copies of that key; at least 1/n."""
     if log_window > 60:  # of the order 1/window, and n is at most 1e18
-        return 1 / n
-    return max(expected_limit(d, 1.0, log_intensity=log_window, statistics=["top_weight"])["top_weight"], 1 / n)
+        return 1 / n, 1 / n
+    if size is not None:
+        law = ClusterCritical(d, max(log_window, -50 / alpha), size)  # there one cluster has it all
+        one, all_copies = law.means(["top_weight", "top_cluster"]).values()
+        return max(one, 1 / n), max(all_copies, 1 / n)
+    if alpha * log_window < -50:  # 1 - E A_(1) is of the order e^{alpha log_window}
+        return 1.0, 1.0
+    one = max(expected_limit(d, 1.0, log_intensity=log_window, statistics=["top_weight"])["top_weight"], 1 / n)
+    return one, one
 
 
 def centred_log_intensity(d: int, concentration: float) -> float:

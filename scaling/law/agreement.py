@@ -10,9 +10,12 @@ from scaling.density import AbstractDensity
 from scaling.exact import Expected, expected
 from scaling.exact.mean_field import mean_field, mean_field_covariance
 from scaling.law.base import AbstractLaw
+from scaling.law.cluster import ClusterCritical
+from scaling.law.cluster_size import AbstractClusterSize
 from scaling.law.critical import Critical
 from scaling.law.critical_output import CriticalOutput
 from scaling.law.local import LocalDensity
+from scaling.law.orbit import OrbitCritical
 from scaling.law.output import AbstractOutputLaw
 from scaling.law.random_energy import RandomEnergy
 from scaling.law.residual import ResidualUpdate
@@ -26,6 +29,8 @@ OUTPUT_LAWS: dict[str, type[AbstractOutputLaw]] = {
     law.theorem: law for law in (SupercriticalOutput, CriticalOutput, SubcriticalOutput)
 }
 THEOREMS = (*(name for name in LAWS if name != RandomEnergy.theorem), *OUTPUT_LAWS, ResidualUpdate.theorem)
+# What the theorems are with C-bar(q); Remark F.4 carries over the first and the last.
+_CARRIED = {Supercritical.theorem: "F.4", Critical.theorem: OrbitCritical.theorem, Subcritical.theorem: "F.4"}
 _LARGEST_BETA = 1e250  # of the exact values
 _DISPLACEMENT = ("tangential_square", "mean_d2q_squared")  # |Y_n|^2 = |P_q Y_n|^2 + (sum A T)^2 for V = Id
 
@@ -109,6 +114,54 @@ def output_laws_within(
     if _near(update.mean(), step, tolerance) and noise <= tolerance * float(np.linalg.norm(step)):
         names.append(update.theorem)
     return tuple(names)
+
+
+def orbit_laws(laws: tuple[str, ...]) -> tuple[str, ...]:
+    """What `laws_within` finds, for keys under RoPE and m-dependent ones, where C-bar(q) takes the place of C(q): F.3 for Theorem
+    3.2, F.4 for 3.1 and 3.3; nothing is said on the output."""
+    return tuple(dict.fromkeys(_CARRIED[name] for name in laws if name in _CARRIED))
+
+
+def context_laws_within(
+    d: int,
+    n: float | int,
+    beta: float | int,
+    *,
+    log_intensity: float,
+    log_excess: float,
+    size: AbstractClusterSize | None = None,
+    tolerance: float = 0.1,
+) -> tuple[str, ...]:
+    """What `laws_within` is for the rows of Appendix F, for which there are no exact values: F.2 where there are clusters of this
+    `size`, else F.3 and F.4.
+
+    `log_intensity` is log C-bar(q) (log C(q) where nothing rotates) and `log_excess` the logarithm of the row's own E e^{-beta
+    T}, T averaged along the orbit, over its power law C-bar Gamma(1/alpha + 1) beta^{-1/alpha}. A law is named where its
+    predictions are within a relative `tolerance` of the critical limit, with clusters or without, in the effective window: the
+    window times this excess, so that E Z is that of the row. That sees the curvature of the sphere and the slope of the density,
+    but not that n is finite: no law is named below n = 1 / tolerance. Raises `ValueError` naming an argument that is out of
+    range.
+    """
+    d, n, beta = _check.dimension(d), _check.context_length(n), _check.finite_at_least("beta", beta, 0.0)
+    if beta == 0 or n * tolerance < 1 or not math.isfinite(log_excess):
+        return ()
+
+    def near(law: AbstractLaw, effective: OrbitCritical | ClusterCritical) -> bool:
+        try:
+            predicted = law.predicts()
+            found = effective.means(list(predicted))
+        except ValueError:  # not a number that can be vouched for
+            return False
+        return all(abs(value - found[name]) <= tolerance * abs(found[name]) for name, value in predicted.items())
+
+    exceeding = log_intensity + log_excess
+    if size is not None:
+        law, effective = (ClusterCritical.at(d, n, beta, log_intensity=log_c, size=size) for log_c in (log_intensity, exceeding))
+        return (law.theorem,) if near(law, effective) else ()
+    effective = OrbitCritical.at(d, n, beta, log_intensity=exceeding)
+    kinds = (OrbitCritical, Supercritical, Subcritical)
+    names = [kind.theorem for kind in kinds if near(kind.at(d, n, beta, log_intensity=log_intensity), effective)]
+    return tuple(dict.fromkeys(_CARRIED.get(name, name) for name in names))
 
 
 def _near(predicted: np.ndarray, exact: np.ndarray, tolerance: float) -> bool:

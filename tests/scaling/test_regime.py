@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, ive
 
+from scaling.context import FixedClusters, GeometricClusters, Independent, MovingAverage, Rotary, Subsphere
 from scaling.density import Quadratic, Uniform, VonMisesFisher
 from scaling.exact import critical_beta, top_weight
+from scaling.law import ClusterCritical, FixedSize, GeometricSize
 from scaling.regime import Regime, centred_log_intensity, regime
+from scaling.rope import FractionsOfATurn, GivenFrequencies, Rope
+from tests.scaling.points import unit
+
+FIVE = Rope(5, FractionsOfATurn(["1/5", "2/5"]))  # an orbit of period 5
 
 
 @pytest.mark.parametrize(
@@ -138,6 +144,10 @@ def test_power_law_of_any_law_agrees_with_that_of_uniform_keys():
         ({"concentration": -1.0}, "Argument `concentration` must be finite and >= 0"),
         ({"density": Uniform(4)}, "Argument `density` must have d = 5"),
         ({"density": Uniform(5), "concentration": 1.0}, "Argument `concentration` must be left out"),
+        ({"density": Uniform(5), "context": Independent(Uniform(5))}, "Argument `density` must be left out beside a context"),
+        ({"concentration": 1.0, "context": Independent(Uniform(5))}, "Argument `concentration` must be left out"),
+        ({"context": MovingAverage.equal(4, 1)}, "Argument `context` must have d = 5, but was of d = 4"),
+        ({"context": Rotary(FixedClusters(VonMisesFisher(np.eye(5)[0], 1.0), 2), FIVE)}, "RoPE over independent or m-dependent"),
         ({"query": [1.0, 0.0]}, "Argument `query` must have shape"),
         ({"query": [2.0, 0.0, 0.0, 0.0, 0.0]}, "Argument `query` must have norm 1"),
     ],
@@ -185,3 +195,69 @@ def test_laws_agree_with_the_label_in_low_dimension(d):
     for gamma in (1e-4, 0.5, 1e4):
         found = regime(d, 1e12, gamma * 1e12 ** (2 / (d - 1)))
         assert theorem[found.regime] <= set(found.laws)
+
+
+def test_rope_has_the_average_intensity_of_the_orbit():
+    mean, q = unit(5, 3), unit(5, 4)
+    density = VonMisesFisher(mean, 3.0)
+    local = np.exp(3.0 * FIVE.targets(q, np.arange(5)) @ mean)
+    there = density.d2q(q).log_intensity
+    average = there + math.log(np.mean(local)) - 3.0 * float(q @ mean)
+    found = regime(5, 1e12, 1e6, context=Rotary(Independent(density), FIVE), query=q)
+    assert found.log_intensity == pytest.approx(average, abs=1e-9) and abs(average - there) > 0.1
+    assert found.log_window == pytest.approx(average, abs=1e-9)  # gamma = 1
+    # The law of any other density with that C gives the limit.
+    assert found.top_weight == pytest.approx(top_weight(5, 1e18, 1e9 / math.exp((average - math.log(0.75)) / 2)), rel=1e-6)
+    assert (found.regime, found.laws, found.concentration) == ("critical", ("F.3",), None)
+    assert "averaged along the orbit (Theorem F.3)" in str(found.note)
+
+
+def test_slow_rotation_is_noted():
+    # A thirtieth of a turn in the whole row: the average over it is not the one over the closed orbit.
+    keys, slow = Independent(VonMisesFisher([0.0, 1.0, 0.0], 2.0)), FractionsOfATurn(["1/100"])
+    found = regime(3, 3, 30.0, context=Rotary(keys, Rope(3, slow)))
+    assert "C-bar(q): n is small for the slow planes" in str(found.note)
+    # These frequencies do not know their relations: the average over the row stands for C-bar.
+    given = regime(3, 3, 30.0, context=Rotary(keys, Rope(3, GivenFrequencies([2 * math.pi / 100]))))
+    assert "do not know" in str(given.note) and given.top_weight == pytest.approx(found.top_weight, abs=1e-9)
+    assert given.log_intensity < found.log_intensity - 0.5
+
+
+def test_rows_that_rope_does_not_change():
+    plain = regime(5, 1e6, 3e5)
+    found = regime(5, 1e6, 3e5, context=Rotary(Independent(Uniform(5)), FIVE))
+    assert found == plain and found.laws == ("F.4", "F.3")
+    assert regime(5, 1e6, 3e5, context=Independent(Uniform(5))).laws == ("3.1", "3.2", "4.1", "4.2")
+    assert regime(5, 1e6, 40.0, context=FixedClusters(Uniform(5), 1)) == regime(5, 1e6, 40.0)
+
+
+def test_moving_averages_are_independent_keys_in_the_limit():
+    found = regime(5, 1e12, 2e6, context=MovingAverage.equal(5, 3))
+    assert dataclasses.replace(found, note=None) == regime(5, 1e12, 2e6) and "independent keys" in str(found.note)
+    assert found.laws == ("F.3",)
+    drifting = regime(5, 1e12, 2e6, context=MovingAverage.equal(5, 3, [0.5, 0.0, -1.0, 0.2, 0.3]))
+    assert drifting.laws == ("F.3",) and drifting.concentration is None
+
+
+def test_clusters():
+    n, beta = 1e12, 1e6
+    found = regime(5, n, beta, context=FixedClusters(Uniform(5), 3))
+    assert found.extremal_index == pytest.approx(1 / 3) and found.log_window == pytest.approx(math.log(0.75), abs=1e-12)
+    assert found.top_weight == ClusterCritical.at(5, n, beta, size=FixedSize(3)).mean("top_weight")
+    assert found.regime == "critical" and found.laws == ("F.2",)
+    # All the weight is on one cluster, a third of it on each of its keys.
+    apart = regime(5, n, 1e3 * beta, context=FixedClusters(Uniform(5), 3))
+    assert apart.regime == "supercritical" and apart.top_weight == pytest.approx(1 / 3, abs=0.02)
+    found = regime(5, n, beta, context=GeometricClusters(Uniform(5), 0.4))
+    assert found.top_weight == ClusterCritical.at(5, n, beta, size=GeometricSize(0.4)).mean("top_weight")
+    # The same window of keys: 24 of them are 8 clusters of three.
+    many = math.sqrt(0.75 * n / 24)
+    assert regime(5, n, many).regime == "subcritical"
+    assert regime(5, n, many, context=FixedClusters(Uniform(5), 3)).regime == "critical"
+
+
+def test_subsphere_has_the_regime_of_its_own_dimension():
+    basis, q = np.eye(5)[:, :3], np.array([0.6, 0.0, 0.0, 0.8, 0.0])
+    found = regime(5, 1e6, 1e6, context=Subsphere(Uniform(3), basis), query=q)
+    assert dataclasses.replace(found, note=None) == regime(3, 1e6, 0.6 * 1e6) and "S^2 at 0.6 times" in str(found.note)
+    assert found.laws == ("3.2",)
