@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Key, UInt32
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _UNROLLED = 3  # normals of an index, up to which each pair has code of its own
+_LOOPED = 16  # normals of an index, from which on their pairs are drawn one after the other
 
 # erfinv(v) / v in float32, highest power first. Below w = -log(1 - v^2) = 5: M. Giles, "Approximating the erfinv function"
 # (2010), in w - 2.5. Above: our own Chebyshev fit in sqrt(w) - 3.5 on [sqrt 5, 4.75], relative error 3e-8, since Giles' tail
@@ -119,9 +120,18 @@ def normals(stream: Stream, i: Words, first: Words | int, count: int, dtype=jnp.
     if count <= _UNROLLED:  # a row of code each, which XLA fuses best
         rows = [word for c in range((count + 1) // 2) for word in words(stream, i, first + jnp.uint32(c))]
         return jnp.stack([normal(word, dtype) for word in rows[:count]])
+    if count >= _LOOPED:
+        # A loop, whose result XLA keeps: it would otherwise draw the normals again for each of their uses (norm, projection, ...).
+        pair = jax.lax.map(lambda c: _normal_pair(stream, i, first + c, dtype), jnp.arange((count + 1) // 2, dtype=jnp.uint32))
+        return jnp.concatenate(pair)[:count]
     counters = jnp.arange((count + 1) // 2, dtype=jnp.uint32).reshape(-1, *(1,) * max(jnp.ndim(i), jnp.ndim(stream.first)))
     pairs = words(stream, i, first + counters)
     return normal(jnp.concatenate([jnp.asarray(word) for word in pairs])[:count], dtype)
+
+
+def _normal_pair(stream: Stream, i: Words, j: Words, dtype):
+    first, second = words(stream, i, j)
+    return normal(first, dtype), normal(second, dtype)
 
 
 def lower_half(word: Words, extra: Words, dtype=jnp.float32):
