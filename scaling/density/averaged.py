@@ -35,7 +35,7 @@ def picked_d2q(
     """
     if len(queries) <= _PICKS:
         return MixtureD2Q(tuple(density.d2q(u) for u in queries), weights / np.sum(weights)), 0.0
-    log_rho = _nodes.values_at(density.log_density, queries)
+    log_rho = log_densities(density, queries)
     slope = _nodes.gradients_at(density.log_density, queries)
     share = weights / np.sum(weights)
     log_mean = float(np.asarray(special.logsumexp(log_rho, b=share)))
@@ -59,6 +59,11 @@ def picked_d2q(
     average = _calibrated(base, known[picks], goal)
     error = float(np.max(np.abs(halves[0] - halves[1]) / np.maximum(average @ cdf, 1e-300)))
     return MixtureD2Q(laws, average), error
+
+
+def log_densities(density: "AbstractDensity", points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    """log rho at unit vectors [m, d], in float64 on the host."""
+    return _nodes.values_at(density.log_density, points)
 
 
 def mean_log(log_values: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"]) -> float:
@@ -93,8 +98,8 @@ def gauss_rule(x: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"], cou
 
 
 def _calibrated(base, known, goal):
-    """The weights nearest to `base` (in the sense of chi square) under which the averages of `known` [pick, k] are `goal` [k]; the
-    last of the averages are left free where weights would be negative."""
+    """The weights nearest to `base` (by chi square) under which the averages of `known` [pick, k] are `goal` [k]. The
+    last ones are left free where weights would be negative."""
     base = base / np.sum(base)
     for size in range(known.shape[1], 0, -1):
         x = known[:, :size]

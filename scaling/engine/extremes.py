@@ -6,8 +6,6 @@ pass that carries the running sums of the softmax functional, their directions g
 a rest are drawn whole. All cells of one n share their random numbers and the map from hazards to D2Qs.
 """
 
-import dataclasses
-import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -15,35 +13,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
 from scaling import random, sphere
 from scaling.attention import Row, map_row
-from scaling.context import Independent
+from scaling.context import AbstractContext, Independent, Rotary
 from scaling.d2q import AbstractD2Q
 from scaling.density import AbstractDensity
 from scaling.density.angular import AbstractAngular
-from scaling.engine import marks, order, remainder
+from scaling.engine import marks, order, remainder, thinning
 from scaling.engine.base import AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
+from scaling.engine.sums import Cells, add_key, add_rest, no_keys
 from scaling.statistic import ranks_of
-
-_REST = 0xFFFFFFFF  # address of what is drawn once a row, beyond the orders
-
-
-Reals = Float[Array, " cell"] | Float[np.ndarray, " cell"]
-
-
-class Cells(eqx.Module):
-    """Constants of the cells of one n, all of one dtype on the device; [cell] unless said otherwise."""
-
-    k: Int[Array, " cell"] | Int[np.ndarray, " cell"]
-    slope: Reals  # beta * unit
-    unit: Reals
-    ratio: Reals  # natural scale of the order map / unit
-    scale: Reals
-    shift: Reals
-    rest: Float[Array, "cell sum degree"] | Float[np.ndarray, "cell sum degree"]
 
 
 class Extremes(AbstractEngine):
@@ -53,16 +34,23 @@ class Extremes(AbstractEngine):
 
     def refusal(self, request: Request) -> str | None:
         """Dependent contexts cannot be served, since order statistics need independent keys; nor directions that vary so much
-        at the distance of the nearest keys that nearly all proposals would be rejected."""
-        if not isinstance(request.context, Independent):
-            return "engine `extremes` needs independent, identically distributed keys"
+        at the distance of the nearest keys that nearly all proposals would be rejected, nor orbits under RoPE along which the
+        density varies so much that nearly all candidates would."""
+        context, directions = _context(request), any(s.directions for s in request.statistics)
+        if isinstance(context, Rotary) and isinstance(context.context, Independent):
+            if directions:
+                return "outputs are those of one fixed query, and under RoPE every key meets another one"
+            return thinning.refusal(context, request)
+        if context.d2q(request.query) is None:
+            return "engine `extremes` needs independent keys that all have one D2Q law, or RoPE over such"
+        if directions and not isinstance(context, Independent):
+            return "engine `extremes` draws outputs of keys that have a density on the sphere"
         deepest = max(ranks_of(request.statistics), default=1)
         if deepest > order.FULL_LIMIT // 2 and max(request.n) > order.FULL_LIMIT:
             most = order.FULL_LIMIT // 2
             return f"engine `extremes` draws at most the {most} nearest keys in order, and rank {deepest} was asked for"
-        density = request.context.density
-        if any(s.directions for s in request.statistics) and not density.symmetric_about(request.query):
-            least = min(plan.acceptance for plan in _plans(request))
+        if directions and not context.density.symmetric_about(request.query):
+            least = min(plan.acceptance for plan in _plans(context, request))
             if least < marks.LEAST_ACCEPTANCE:
                 return (
                     f"engine `extremes` draws directions by rejection, and would accept a share of {least:.1g} of them, since "
@@ -76,15 +64,25 @@ class Extremes(AbstractEngine):
 
     def batches(self, request: Request) -> Iterator[Samples]:
         """Blocks of replicates of all cells; every n is one plan."""
-        plans = _plans(request)
+        context = _context(request)
+        if isinstance(context, Rotary):
+            plans = [thinning.ThinnedKeys(context, request, i) for i in range(len(request.n))]
+            return batches(self.name, request, plans, width=context.d)
         directions = any(s.directions for s in request.statistics)
-        return batches(self.name, request, plans, width=request.context.density.d - 1 if directions else 1)
+        return batches(self.name, request, _plans(context, request), width=context.d - 1 if directions else 1)
 
 
-def _plans(request: Request) -> "list[NearestKeys]":
-    density, query = request.context.density, request.query
+def _context(request: Request) -> AbstractContext:
+    """The context, without a rotation that makes no difference."""
+    context = request.context
+    return context.at(request.query) if isinstance(context, Rotary) else context
+
+
+def _plans(context: AbstractContext, request: Request) -> "list[NearestKeys]":
+    density, query, law = context.density, request.query, context.d2q(request.query)
+    assert law is not None
     directions = any(s.directions for s in request.statistics) and not density.symmetric_about(query)
-    law, angular = density.d2q(query), density.angular(query) if directions else None
+    angular = density.angular(query) if directions else None
     return [NearestKeys(law, request, i, density, angular) for i in range(len(request.n))]
 
 
@@ -177,7 +175,7 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, drawn: marks.Abstract
     dtype = cells.slope.dtype
     shape = (cells.k.shape[0], stream.first.shape[0])
     column = jax.tree.map(lambda x: x[:, None], (cells.slope, cells.unit, cells.ratio, cells.k))
-    slope, unit, ratio, k = column
+    _, _, ratio, k = column
 
     def add(i, carry):
         """Adds the key of order i (from 0)."""
@@ -189,88 +187,16 @@ def _draw(stream, cells: Cells, points: order.OrderMap, n, drawn: marks.Abstract
         log_g = jax.lax.optimization_barrier(jnp.log(g))
         base = jax.lax.optimization_barrier(order.evaluate(points, segment, log_g))
         tau = base * ratio
-        first, seen = i == 0, i < k
-        nearest = jnp.where(first, tau, row.nearest)
-        delta = jnp.where(first, 0, slope * jnp.maximum(tau - nearest, 0))  # rounding must not part a key from itself
-        w = jax.lax.optimization_barrier(jnp.where(seen, jnp.exp(-delta), 0))
-        square = w * w
-        chord = square * tau * (2 - unit * tau)
-        rest = row.rest + jnp.where(first, 0, w)
-        at_rank = (ranks == i + 1)[:, None, None]
-        vector, excess = row.vector, row.excess
+        seen = i < k
+        directions = over = None
         if drawn is not None:
             directions, over = drawn.draw(stream, i, segment, base * jnp.exp(points.offset))
-            vector = vector + jnp.sqrt(jnp.maximum(chord, 0)) * directions[:, None]
-            excess = jnp.maximum(excess, over)
-        row = Row(
-            nearest=nearest,
-            rest=rest,
-            square=row.square + square,
-            cube=row.cube + square * w,
-            fourth=row.fourth + square * square,
-            energy=row.energy + w * delta,
-            d2q=row.d2q + w * tau,
-            spread=row.spread + chord,
-            gaps=jnp.where(at_rank & seen, delta, row.gaps),
-            masses=jnp.where((ranks <= i)[:, None, None], row.masses, 1 + rest),
-            vector=vector,
-            excess=excess,
-        )
+        row = add_key(row, column, tau, i, seen, ranks, directions, over)
         last_log_g, last_tau = jnp.where(seen, log_g, last_log_g), jnp.where(seen, tau, last_tau)
         return g, segment, last_log_g, last_tau, row
 
+    row = no_keys(cells, ranks, shape[1], None if drawn is None else drawn.size, drawn is not None)
     zero = jnp.zeros(shape, dtype)
-    ranked = jnp.full((ranks.shape[0], *shape), jnp.inf, dtype)
-    row = Row(zero, zero, zero, zero, zero, zero, zero, zero, ranked, jnp.zeros_like(ranked))
-    if drawn is not None:
-        row = dataclasses.replace(row, vector=jnp.zeros((drawn.size, *shape), dtype), excess=jnp.full(shape, -jnp.inf, dtype))
     carry = (jnp.zeros(shape[1], dtype), jnp.int32(0), zero, zero, row)
     _, _, log_g, tau, row = jax.lax.fori_loop(0, jnp.max(cells.k), add, carry)
-    return _add_rest(stream, cells, column, log_g, tau, row)
-
-
-def _add_rest(stream, cells: Cells, column, log_g, tau, row: Row) -> Row:
-    """Adds the sums of the keys beyond the k-th: Gaussian with their conditional mean and covariance given T_(k)."""
-    slope, unit, _, _ = column
-    dtype = tau.dtype
-    x = jnp.clip(cells.scale[:, None] * log_g + cells.shift[:, None], -1, 1)
-    chebyshev = jax.lax.scan(
-        lambda t, _: ((t[1], 2 * x * t[1] - t[0]), t[0]), (jnp.ones_like(x), x), length=cells.rest.shape[-1]
-    )[1]
-    values = jnp.einsum("csm,mcr->scr", cells.rest, chebyshev, precision=jax.lax.Precision.HIGHEST)
-    size = _sums(cells.rest.shape[1])
-    counters = jnp.arange(size, dtype=jnp.uint32)
-    noise = jax.lax.map(lambda j: random.normal(random.words(stream, jnp.uint32(_REST), j)[0], dtype), counters)
-    lower = jnp.zeros((size, size, *x.shape), dtype).at[np.tril_indices(size)].set(values[size:])
-    sums = values[:size] + jnp.sum(lower * noise[:, None], axis=1)
-    w, square, cube, fourth, w_delta, chord = sums[: remainder.SUMS]
-    gap = slope * jnp.maximum(tau - row.nearest, 0)
-    f = jnp.exp(-gap)
-    f2 = f * f
-    chord = f2 * chord  # none of the sums is clipped at 0, which would bias their means
-    vector = row.vector
-    if vector is not None and size > remainder.SUMS:
-        vector = vector + f * sums[remainder.SUMS :]
-    elif vector is not None:
-        # Uniform directions: an isotropic Gaussian of d - 1 components with total variance `chord`.
-        across = random.normals(stream, jnp.uint32(_REST), jnp.uint32(marks.DIRECTION), len(vector), dtype)
-        vector = vector + jnp.sqrt(jnp.maximum(chord, 0) / len(vector)) * across[:, None]
-    return Row(
-        nearest=row.nearest,
-        rest=row.rest + f * w,
-        square=row.square + f2 * square,
-        cube=row.cube + f2 * f * cube,
-        fourth=row.fourth + f2 * f2 * fourth,
-        energy=row.energy + f * (slope * w_delta + gap * w),
-        d2q=row.d2q + f * (w_delta + tau * w),
-        spread=row.spread + chord,
-        gaps=row.gaps,
-        masses=row.masses,
-        vector=vector,
-        excess=row.excess,
-    )
-
-
-def _sums(values: int) -> int:
-    """The number of sums whose means and packed covariance factor make so many values: m + m (m + 1) / 2."""
-    return (math.isqrt(9 + 8 * values) - 3) // 2
+    return add_rest(stream, cells, column, log_g, tau, row)

@@ -161,12 +161,44 @@ def remainder(
     """The law of the rest beyond the k-th nearest of n keys, as a function of g_k, n times the cumulative hazard at T_(k);
     one k for each beta. With `angular` it holds the vector sums, too.
     """
-    low, high = np.log(special.gammaincinv(k, _RANGE)), np.log(special.gammainccinv(k, _RANGE))
+    x, log_g = _nodes(k)
+    return _fit(law, beta, unit, k, _quantile(law, np.exp(log_g) / n), n - np.repeat(k, len(x)), angular)
+
+
+def thinned(
+    law: AbstractD2Q,
+    candidates: AbstractD2Q,
+    n: float,
+    beta: Float[np.ndarray, " beta"],
+    unit: Float[np.ndarray, " beta"],
+    k: Int[np.ndarray, " beta"],
+) -> Remainder:
+    """The law of the rest beyond the k-th nearest candidate of a thinning (`thinning.py`), as a function of g_k. Candidates have
+    the D2Q law `candidates`; `law` is the average over the keys of theirs. In the mean over which keys are candidates, n - k keys
+    lie beyond it with probability density `law` / P(no candidate so far)."""
+    x, log_g = _nodes(k)
+    t = _quantile(candidates, np.exp(log_g) / n)
+    many = (n - np.repeat(k, len(x))) * np.exp(np.exp(log_g) / n + law.log_sf(t)).ravel()
+    return _fit(law, beta, unit, k, t, many)
+
+
+def _nodes(k: Int[np.ndarray, " beta"]):
+    """Chebyshev nodes [node] and the log g_k [beta, node] that they stand for."""
+    low, high = _range(k)
     nodes = DEGREE + 2
     x = np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
-    t = _quantile(law, np.exp(low[:, None] + (high - low)[:, None] * (x + 1) / 2) / n)
+    return x, low[:, None] + (high - low)[:, None] * (x + 1) / 2
+
+
+def _range(k):
+    return np.log(special.gammaincinv(k, _RANGE)), np.log(special.gammainccinv(k, _RANGE))
+
+
+def _fit(law, beta, unit, k, t, many, angular=None) -> Remainder:
+    """The series of the sums over `many` [beta * node] keys beyond t [beta, node]."""
+    x, nodes, (low, high) = _nodes(k)[0], DEGREE + 2, _range(k)
     m = moments(law, np.repeat(beta, nodes), np.repeat(unit, nodes), t.ravel(), angular)
-    many = (n - np.repeat(k, nodes))[:, None]
+    many = many[:, None]
     factor = _cholesky(many[:, :, None] * (m.second - m.mean[:, :, None] * m.mean[:, None, :]))
     values = np.concatenate([many * m.mean, factor[:, *np.tril_indices(factor.shape[-1])]], axis=1).reshape(len(beta), nodes, -1)
     series = special.eval_chebyt(np.arange(DEGREE + 1)[:, None], x)
@@ -235,6 +267,13 @@ def _bound_of(name: str, bounds, q):
     while name.endswith("_squared"):
         name, factor = name.removesuffix("_squared"), 4 * factor
     return factor * np.nan_to_num(bounds.get(name.partition("(")[0], q), nan=0.0)
+
+
+def share(law: AbstractD2Q, n: float, beta, unit, k, tried: Ladder) -> Float[np.ndarray, " beta"]:
+    """About the expected share of the keys beyond the k-th nearest in Z, at most: their expected sum times E[Z^-3]^{1/3}."""
+    t = tried.t[np.searchsorted(tried.k, k)][:, len(_PROBABILITIES) // 2]
+    m1 = (n - k) * moments(law, beta, unit, t).mean[:, 0]
+    return np.minimum(m1 * _inverse_cube(beta * t, law.alpha, k, m1) ** (1 / 3), 1.0)
 
 
 def _inverse_cube(y, alpha: float, k, m1):
