@@ -64,7 +64,7 @@ class Interval(eqx.Module):
     def to(self, place: Place) -> tuple[Reals, Reals]:
         """`up` and `down` of a point, negative outside."""
         up = place.rise if self.start == 0 else self.low.to(place.theta, place.rest)
-        return up, -self.high.to(place.theta, place.rest)
+        return up, np.asarray(-self.high.to(place.theta, place.rest))
 
     def log_density(self, up: Reals, down: Reals, power: int) -> Reals:
         """log of sin^power theta times the integral of the density of the cap over directions."""

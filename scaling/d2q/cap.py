@@ -84,10 +84,10 @@ class CapD2Q(AbstractD2Q):
         return np.where(inside, value, -np.inf)
 
     def log_cdf(self, t: Values) -> Reals:
-        return self._log_probabilities(self._at(np.clip(distance(t), 0, 2)))[0]
+        return self._log_probabilities(self._at(np.asarray(np.clip(distance(t), 0, 2))))[0]
 
     def log_sf(self, t: Values) -> Reals:
-        return self._log_probabilities(self._at(np.clip(distance(t), 0, 2)))[1]
+        return self._log_probabilities(self._at(np.asarray(np.clip(distance(t), 0, 2))))[1]
 
     def quantile(self, log_p: Values) -> Reals:
         return self._solve("log_p", log_p).t
@@ -103,7 +103,7 @@ class CapD2Q(AbstractD2Q):
 
     def log_cdf_beyond(self, s: Values) -> Reals:
         """log P(T - smallest <= s), accurate relative to s."""
-        return self._log_probabilities(self._beyond(np.clip(distance(s), 0, 2 - self.smallest)))[0]
+        return self._log_probabilities(self._beyond(np.asarray(np.clip(distance(s), 0, 2 - self.smallest))))[0]
 
     def quantile_beyond(self, log_p: Values) -> Reals:
         """T - smallest at `quantile(log_p)`, accurate relative to itself. Raises as `quantile` does."""
@@ -134,7 +134,7 @@ class CapD2Q(AbstractD2Q):
         value = np.full(np.shape(place.theta), -np.inf)
         for interval, _ in self._parts:
             up, down = interval.to(place)
-            found = interval.log_density(np.maximum(up, 0), np.maximum(down, 0), power)
+            found = interval.log_density(np.asarray(np.maximum(up, 0)), np.asarray(np.maximum(down, 0)), power)
             value = np.where((up >= 0) & (down >= 0), found, value)
         return value
 
@@ -144,7 +144,7 @@ class CapD2Q(AbstractD2Q):
         for interval, segment in self._parts:
             up, down = (np.maximum(x, 0) for x in interval.to(place))
             with np.errstate(divide="ignore"):
-                p, q = segment.log_shares(np.log(up) - np.log(down))
+                p, q = segment.log_shares(np.asarray(np.log(up) - np.log(down)))
             below.append(segment.log_mass + p)
             above.append(segment.log_mass + q)
         p, q = (np.minimum(np.logaddexp.reduce(logs, axis=0), 0) for logs in (below, above))

@@ -46,7 +46,7 @@ _CASES = (
 def structure(setup: Setup) -> Iterator[Check]:
     """The exponent and the constant of the exact law of T for caps, E sum A^2 of finite rows at the critical inverse temperature
     that follows from them, and E A_(1) at n = 1e12; then the same for keys on a subsphere."""
-    kernel = _Kernel.make()
+    kernel = Kernel.make()
     for case in _CASES:
         law = CapD2Q(case.d, case.angle, case.query_angle)
         a, log_c = _predicted(setup, case)
@@ -122,7 +122,7 @@ def _subsphere(setup: Setup) -> Iterator[Check]:
         yield mean_check(statement, where, "ipr", "keys / exact", ipr, values[0], 1e-9)
 
 
-class _Kernel(NamedTuple):
+class Kernel(NamedTuple):
     """E sum A^2 = n int E[e^{2v} exp(-e^v)] exp((n-1) log(1 - E[1 - exp(-e^v)])) du, v = u - beta (T - smallest), with both
     expectations by parts: integrals of the distribution function at y = beta (T - smallest)."""
 
@@ -132,7 +132,7 @@ class _Kernel(NamedTuple):
     step: float
 
     @classmethod
-    def make(cls) -> "_Kernel":
+    def make(cls) -> "Kernel":
         """For windows of a few keys: y to 80, u from -15 to 40; the trapezoidal rule in u, Gauss-Legendre panels in log y."""
         edges = np.concatenate([np.linspace(-30, -2, 57)[:-1], np.linspace(-2, math.log(80), 90)])
         width = np.diff(edges)[:, None]
