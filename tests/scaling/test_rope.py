@@ -148,7 +148,13 @@ def yarn_of_transformers(base, dim, factor, length, beta_fast, beta_slow):
 
 @pytest.mark.parametrize(
     "base, planes, factor, length, fast, slow",
-    [(10_000, 64, 16, 4096, 32, 1), (1e6, 32, 4, 32768, 32, 1), (500.0, 5, 2.5, 100, 8, 1.5), (10_000, 2, 8, 7, 4, 1)],
+    [
+        (10_000, 64, 16, 4096, 32, 1),
+        (1e6, 32, 4, 32768, 32, 1),
+        (500.0, 5, 2.5, 100, 8, 1.5),
+        (500.0, 5, 4, 4096, 32, 1),  # the ramp ends beyond the last plane
+        (9.0, 2, 8, 7, 4, 1),
+    ],
 )
 def test_yarn_frequencies(base, planes, factor, length, fast, slow):
     frequencies = Yarn(base, planes, factor, length, fast, slow)
