@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from scaling.exact.mean_field import mean_field_covariance as mean_field_covariance
     from scaling.field import output_field as output_field
     from scaling.postln import post_ln as post_ln
+    from scaling.rope import PhaseLaw as PhaseLaw
     from scaling.rope import Rope as Rope
+    from scaling.rope import log_orbit_intensity as log_orbit_intensity
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep
@@ -62,7 +64,9 @@ _HOME = {
     "mean_field_covariance": "scaling.exact.mean_field",
     "post_ln": "scaling.postln",
     "output_field": "scaling.field",
+    "PhaseLaw": "scaling.rope",
     "Rope": "scaling.rope",
+    "log_orbit_intensity": "scaling.rope",
     "Simulation": "scaling.simulate",
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",

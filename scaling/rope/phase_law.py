@@ -54,8 +54,8 @@ class PhaseLaw(eqx.Module):
     ) -> "PhaseLaw":
         """The law of a rotation and a unit query [d].
 
-        `relations` (integer vectors (k_0, k_1 ... k_L), k_0 + k . theta = 0, for all planes of the rotation) and `search_bound` as
-        in `Subgroup.of`: needed only where the frequencies do not know their relations. Raises `ValueError` as that does, and
+        `relations` (integer vectors (k_0, k_1 ... k_L), k_0 + k . theta = 0, for all planes of the rotation) and `search_bound`
+        as in `Subgroup.of`: needed only where the frequencies do not know their relations. Raises `ValueError` as that does, and
         unless the query is a unit vector [d].
         """
         q = unit_vector("query", query, rope.d)

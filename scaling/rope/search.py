@@ -11,7 +11,7 @@ from scaling.rope import _lattice
 
 TERMS = 3
 _CHANCE = 1e-6
-_MOST_PAIRS = 1 << 27
+_MOST_PAIRS = 1 << 25
 _UNIT = 2**64
 
 
@@ -25,7 +25,7 @@ def search_relations(turns: Sequence[Fraction], bound: int, errors: Sequence[Fra
 
     Pairs of terms are looked up in a sorted table of single terms, in 64-bit integers modulo one turn; hits are verified in exact
     fractions. Raises `ValueError` for a bound that is not an integer >= 1, is too large for the precision, or needs more than
-    2^27 pairs.
+    2^25 pairs, some ten seconds.
     """
     size = whole("search_bound", bound, 1)
     thetas = [Fraction(turn) % 1 for turn in turns]
