@@ -25,6 +25,7 @@ class Regime(Command):
 
     cell: Cell
     keys: Keys
+    context: Context
     json: Json = False
 
     def run(self) -> dict[str, Any]:
@@ -32,7 +33,10 @@ class Regime(Command):
 
         d, n, beta = self.cell.resolve()
         concentration = self.keys.concentration_at_query(d)
-        if concentration is None:
+        if not self.context.independent:
+            density, query = self.keys.law(d)
+            found = regime(d, n, beta, context=self.context.build(density), query=query)
+        elif concentration is None:
             density, query = self.keys.law(d)
             found = regime(d, n, beta, density=density, query=query)
         else:
