@@ -30,8 +30,8 @@ LARGEST_REPEAT = math.floor(1e6 * _MISSED ** (1 / _LONGEST)) / 1e6
 class FixedClusters(AbstractContext):
     """Every key `size` times in a row: x_i = y_{floor((i + shift) / size)}, with y_0, y_1, ... independent keys of a density.
 
-    The shift is uniform on 0 ... size - 1, one for each stream, which makes the keys stationary; so the first cluster and the last
-    of a row may be cut. Raises `ValueError` unless `density` is a density and `size` an integer from 1 to 2^24.
+    The shift is uniform on 0 ... size - 1, one for each stream, which makes the keys stationary; so the first cluster and the
+    last of a row may be cut. Raises `ValueError` unless `density` is a density and `size` an integer from 1 to 2^24.
     """
 
     density: AbstractDensity
@@ -81,8 +81,8 @@ class GeometricClusters(AbstractContext):
     """x_i is x_{i-1} again with probability `repeat`, and a new key of the density otherwise: geometric cluster sizes.
 
     Key i is the key number s(i) of the density, s(i) the last new one among 0 ... i. So that a key can be drawn without the ones
-    before it, at most 4096 are searched: longer clusters, of probability below 2^-40, are cut. Raises `ValueError` unless `density`
-    is a density and `repeat` in [0, 1), at most `LARGEST_REPEAT` = 0.993253.
+    before it, at most 4096 are searched: longer clusters, of probability below 2^-40, are cut. Raises `ValueError` unless
+    `density` is a density and `repeat` in [0, 1), at most `LARGEST_REPEAT` = 0.993253.
     """
 
     density: AbstractDensity

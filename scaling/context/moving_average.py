@@ -20,11 +20,11 @@ class MovingAverage(AbstractContext):
 
     The weights a are scaled to sum a^2 = 1, so that one g is N(mean, I_d): one key is uniform for a mean of 0 (or None), and has
     the density `ProjectedNormal(mean)` otherwise. Keys more than m apart are independent, keys nearer than that are not, and two
-    keys have a joint density: Assumption 2 of "Scaling Limits of Long-Context Transformers" holds. Zeros at the ends of the weights
-    do not count in m.
+    keys have a joint density: Assumption 2 of "Scaling Limits of Long-Context Transformers" holds. Zeros at the ends of the
+    weights do not count in m.
 
-    **Raises:** `ValueError` unless d is an integer >= 2, the weights are a vector of finite numbers that are not all 0, and the mean
-    is a finite vector [d].
+    **Raises:** `ValueError` unless d is an integer >= 2, the weights are a vector of finite numbers that are not all 0, and the
+    mean is a finite vector [d] (of norm at most 1e4).
     """
 
     density: AbstractDensity
@@ -70,7 +70,8 @@ class MovingAverage(AbstractContext):
         return float(a[: max(len(a) - shift, 0)] @ a[shift:])
 
     def keys(self, stream: Stream, index: UInt32[Array, " m"], dtype: Any = jnp.float32) -> Float[Array, "m d"]:
-        """The normals of a block are drawn once, m more than there are keys. Key 2^32 - m would take the normals of key 0 again."""
+        """The normals of a block are drawn once, m more than there are keys. From key 2^32 - m on they would be those of key 0
+        again."""
         count, m = index.shape[0], self.m
         if count == 0:
             return jnp.zeros((0, self.d), dtype)

@@ -19,9 +19,9 @@ _SAME = 1e-6
 class Subsphere(AbstractContext):
     """Keys x = basis y in R^d, with independent y of a density on S^{d'-1}, for d' < d orthonormal columns [d, d'].
 
-    T at a query q is (1 - c) + c T', with c the length of the query's projection on the span of the basis and T' the D2Q of y at the
-    direction q' of that projection. So the weights at beta are those of keys y at q' and c beta, and the critical inverse temperature
-    grows as n^{2/(d'-1)}: with the dimension of the support, not with that of the space.
+    T at a query q is (1 - c) + c T', with c the length of the query's projection on the span of the basis and T' the D2Q of y at
+    the direction q' of that projection. So the weights at beta are those of keys y at q' and c beta, and the critical inverse
+    temperature grows as n^{2/(d'-1)} / c: with the dimension of the support, not with that of the space.
 
     **Raises:** `ValueError` unless `density` is a density and the basis has d' orthonormal columns (within 1e-5; it is made
     orthonormal in float64) of d > d' finite numbers.
@@ -52,11 +52,11 @@ class Subsphere(AbstractContext):
         return jnp.matmul(inner, jnp.asarray(self.basis, dtype).T, precision="highest")
 
     def effective(self, query: np.ndarray) -> tuple[Float[np.ndarray, " inner"], float]:
-        """The query q' [d'] and the factor c in (0, 1]: a row at beta has the weights of a row of independent keys of `density` at q'
-        and c beta.
+        """The query q' [d'] and the factor c in (0, 1], dimensionless: a row at beta has the weights of a row of independent keys
+        of `density` at q' and c beta.
 
-        Raises `ValueError` for a query that is no unit vector [d], or that is orthogonal to the keys (to 1e-6), where all weights are
-        1/n at every beta.
+        Raises `ValueError` for a query that is no unit vector [d], or that is orthogonal to the keys (to 1e-6), where all weights
+        are 1/n at every beta.
         """
         projection, _ = self._split(query)
         cosine = float(np.linalg.norm(projection))
@@ -70,7 +70,7 @@ class Subsphere(AbstractContext):
         return self.density.d2q(projection / np.linalg.norm(projection)) if rest <= _SAME else None
 
     def marginal(self, query: np.ndarray) -> AbstractD2Q:
-        """The law of T' of one key, at the direction of the query's projection; T is (1 - c) + c T'. Raises as `effective` does."""
+        """The law of T' of one key, at the direction of the query's projection: T is (1 - c) + c T'. Raises as `effective`."""
         return self.density.d2q(self.effective(query)[0])
 
     def describe(self) -> dict[str, Any]:

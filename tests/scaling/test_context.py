@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,7 +27,7 @@ WEIGHTS = (0.0, 1.0, -2.0, 0.5, 0.0)  # not symmetric; zeros at the ends do not 
 
 
 @functools.cache
-def case(name: str) -> AbstractContext:
+def case(name: str) -> Any:
     return {
         "moving average": lambda: MovingAverage(D, WEIGHTS),
         "with a mean": lambda: MovingAverage.equal(D, 1, 1.3 * unit(D, 4)),
@@ -59,7 +60,7 @@ def drawn(name: str, first: int = 0) -> np.ndarray:
 
 def part(index) -> Stream:
     """Some of the streams."""
-    return Stream(np.asarray(streams().first[index]), np.asarray(streams().second[index]))
+    return Stream(np.asarray(streams().first)[index], np.asarray(streams().second)[index])
 
 
 def d2q(x: np.ndarray, q: np.ndarray) -> np.ndarray:
