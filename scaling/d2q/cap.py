@@ -49,19 +49,16 @@ class CapD2Q(AbstractD2Q):
 
     def __init__(self, d: int, angle: float, query_angle: float):
         self.d, self.angle = dimension(d), angle
-        self.query_angle = _snapped(query_angle, (0.0, math.pi, angle, math.pi / 2))
-        below, beyond = self.query_angle - angle, _snapped(self.query_angle + angle - math.pi, (0.0,))
+        self.query_angle = snapped(query_angle, (0.0, math.pi, angle, math.pi / 2))
+        below, beyond = self.query_angle - angle, snapped(self.query_angle + angle - math.pi, (0.0,))
         log_rho = -log_area(self.d) - log_cap_share(self.d, angle)
         self.reflects = self.query_angle == math.pi / 2
         self._parts = tuple((i, i.segment()) for i in intervals(self.d, angle, self.query_angle, below, beyond, log_rho))
         total = float(np.logaddexp.reduce([segment.log_mass for _, segment in self._parts]))
         if not abs(total) < 1e-8:
             raise RuntimeError(f"The D2Q law at d = {d} integrates to exp({total:.3g}), not to 1; please report it.")
-        log_c = (self.d - 1) / 2 * math.log(2 * math.pi) + log_rho - math.lgamma((self.d + 1) / 2)
-        self.log_intensity = log_c if below < 0 else log_c - math.log(2) if below == 0 else -math.inf
-        self.edge_exponent, self.log_edge_intensity = (self.d - 1) / 2, self.log_intensity
-        if below > 0:
-            self.edge_exponent, self.log_edge_intensity = _off_support(self.d, log_rho, angle, self.query_angle)
+        self.edge_exponent, self.log_edge_intensity = cap_edge(self.d, angle, self.query_angle)
+        self.log_intensity = self.log_edge_intensity if below <= 0 else -math.inf
 
     @property
     def smallest(self) -> float:
@@ -176,8 +173,13 @@ def log_cap_share(d: int, angle: float) -> float:
     return float(UniformD2Q(d).log_cdf(2 * math.sin(angle / 2) ** 2)) if angle < math.pi else 0.0
 
 
-def _off_support(d: int, log_rho: float, angle: float, query_angle: float) -> tuple[float, float]:
-    """The exponent and the log constant of the law at the beginning of its support, for a query off it."""
+def cap_edge(d: int, angle: float, query_angle: float) -> tuple[float, float]:
+    """The exponent and the log constant of the law of `CapD2Q` at the beginning of its support: `edge_exponent` and
+    `log_edge_intensity`."""
+    log_rho = -log_area(d) - log_cap_share(d, angle)
+    if query_angle <= angle:
+        log_c = (d - 1) / 2 * math.log(2 * math.pi) + log_rho - math.lgamma((d + 1) / 2)
+        return (d - 1) / 2, log_c - (math.log(2) if query_angle == angle else 0.0)
     if query_angle == math.pi:
         return 1.0, log_rho + log_area(d - 1) + (d - 3) * math.log(math.sin(angle))
     log_k = math.log(math.sin(query_angle)) - math.log(math.sin(angle))
@@ -186,8 +188,9 @@ def _off_support(d: int, log_rho: float, angle: float, query_angle: float) -> tu
     return d / 2, log_rho + (d - 2) / 2 * (math.log(2) - log_k) + log_ball + math.log(2 / d) - log_width
 
 
-def _snapped(angle: float, cases: tuple[float, ...]) -> float:
-    return next((case for case in cases if abs(angle - case) <= _SAME), angle)
+def snapped(angle: float, cases: tuple[float, ...], tolerance: float = _SAME) -> float:
+    """The first of the cases within the tolerance, or the angle itself."""
+    return next((case for case in cases if abs(angle - case) <= tolerance), angle)
 
 
 def _log_difference(x: Reals, y: float) -> Reals:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from scaling.d2q import CapD2Q
+from scaling.d2q.cap import cap_edge, snapped
 from scaling.density import AbstractDensity
 from scaling.density.cap import SphericalCap
 from scaling.law.base import PAPER, AbstractLaw, log_window, pick
@@ -77,18 +77,18 @@ class OffSupportCritical(AbstractLaw):
         """The law for keys of a density, at a query on or off its support; with `basis` [d, d'] for the keys basis y, y of the
         density on S^{d'-1}, and a query in R^d.
 
-        Raises `ValueError` for bad arguments, and for a query orthogonal to the subsphere, where all weights are equal.
+        Queries within 1e-6 of the boundary of a cap, or of the antipode of its axis, count as such: float32 vectors are no
+        better. Raises `ValueError` for bad arguments, and for a query orthogonal to the subsphere, where all weights are equal.
         """
         _check.require(isinstance(density, AbstractDensity), "density", "be a density", f"of type {type(density).__name__}")
         cosine, inward = 1.0, _check.real_array("query", query, "be a vector of real numbers")
         if basis is not None:
             inward, cosine = _projected(query, basis, density.d)
         q = _check.unit_vector("query", inward, density.d)
-        law, point = density.d2q(q), q
-        exponent, log_intensity, smallest = (law.d - 1) / 2, law.log_intensity, 0.0
-        if isinstance(law, CapD2Q) and isinstance(density, SphericalCap):
-            exponent, log_intensity, smallest = law.edge_exponent, law.log_edge_intensity, law.smallest
-            point = _nearest(density, q) if smallest > 0 else q
+        if isinstance(density, SphericalCap) and density.angle < math.pi:
+            exponent, log_intensity, smallest, point = _cap(density, q)
+        else:
+            exponent, log_intensity, smallest, point = (density.d - 1) / 2, density.d2q(q).log_intensity, 0.0, q
         if basis is not None and point is not None:
             point = np.asarray(basis, np.float64) @ point
         d = density.d if basis is None else len(basis)
@@ -158,12 +158,18 @@ def log_boundary_intensity(log_density: float | int, distance: float | int, curv
     return log_rho + volume - math.log(math.sin(angle)) - float(np.sum(np.log(k))) / 2
 
 
-def _nearest(density: SphericalCap, q: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"] | None:
-    """The point of the cap nearest to a query off it; None for the antipode of the axis."""
-    axis = np.asarray(density.axis)
+def _cap(density: SphericalCap, q: Float[np.ndarray, " d"]) -> tuple[float, float, float, Float[np.ndarray, " d"] | None]:
+    """Exponent, log C', smallest distance and nearest point, if it is one, for a query; on the boundary and antipodal to 1e-6."""
+    axis, angle = np.asarray(density.axis), density.angle
+    found = float(2 * np.arctan2(np.linalg.norm(q - axis), np.linalg.norm(q + axis)))
+    query_angle = snapped(found, (angle, math.pi), _SAME)
+    exponent, log_intensity = cap_edge(density.d, angle, query_angle)
+    if query_angle <= angle:
+        return exponent, log_intensity, 0.0, q
+    smallest = 2 * math.sin((query_angle - angle) / 2) ** 2
     away = q - (q @ axis) * axis
-    length = float(np.linalg.norm(away))
-    return None if length <= 1e-14 else math.cos(density.angle) * axis + math.sin(density.angle) * away / length
+    point = math.cos(angle) * axis + math.sin(angle) * away / max(float(np.linalg.norm(away)), _SAME / 2)
+    return exponent, log_intensity, smallest, None if query_angle == math.pi else point
 
 
 def _projected(query: Any, basis: Any, inner: int) -> tuple[Float[np.ndarray, " inner"], float]:

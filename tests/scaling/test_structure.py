@@ -130,13 +130,14 @@ def test_the_law_begins_with_its_power(d, angle, query_angle, exponent):
 
 def test_keys_of_a_cap_follow_its_laws(rng):
     """On, off and at the boundary of the support; and no key is outside."""
-    density = SphericalCap(unit(4, 1), 1.1)
+    axis = unit(4, 1)
+    density = SphericalCap(axis, 1.1)
     x = np.asarray(density.sample(rng, 40_000), np.float64)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, atol=1e-6)
-    assert np.arccos(x @ density.axis).max() < 1.1 + 1e-6
-    outermost = x[np.argmin(x @ density.axis)].astype(np.float32)
+    assert np.arccos(x @ axis).max() < 1.1 + 1e-6
+    outermost = x[np.argmin(x @ axis)].astype(np.float32)
     assert math.isfinite(float(density.log_density(outermost)))
-    for query in (at_angle(density.axis, 0.6), at_angle(density.axis, 1.1), at_angle(density.axis, 2.0)):
+    for query in (at_angle(axis, 0.6), at_angle(axis, 1.1), at_angle(axis, 2.0)):
         law = density.d2q(query)
         stat.assert_law(np.sum((x - query) ** 2, axis=1) / 2, lambda t, law=law: np.exp(law.log_cdf(t)), error=1e-5)
 
@@ -186,7 +187,7 @@ def test_weights_at_a_trillion_keys_follow_the_corrected_law(d, angle, query_ang
     axis = unit(d, d)
     density, n = SphericalCap(axis, angle), 1e12
     query = at_angle(axis, query_angle)
-    law = density.d2q(query)
+    law = law_at(d, angle, query_angle)
     beta = math.exp(2 / d * (law.log_edge_intensity + math.log(n) + 1))
     limit = OffSupportCritical.of(density, query, n, beta)
     assert limit.exponent == d / 2 and limit.log_window == pytest.approx(-1, abs=1e-9)
@@ -227,12 +228,15 @@ def test_rows_of_keys_near_a_cap_against_their_quadrature():
 def test_limit_points():
     axis = unit(4, 3)
     density = SphericalCap(axis, 1.0)
-    antipodal = OffSupportCritical.of(density, -axis, 1e6, 10.0)
+    antipodal = OffSupportCritical.of(density, -axis.astype(np.float32), 1e6, 10.0)
+    assert antipodal.smallest == pytest.approx(1 + math.cos(1.0))
     assert antipodal.point is None and antipodal.exponent == 1.0
     inside = at_angle(axis, 0.5)
     law = OffSupportCritical.of(density, inside, 1e6, 10.0)
     np.testing.assert_array_equal(law.point, inside)
     assert law.exponent == 1.5 and law.smallest == 0
+    boundary = OffSupportCritical.of(density, at_angle(axis, 1.0).astype(np.float32), 1e6, 10.0)
+    assert boundary.exponent == 1.5 and boundary.log_window == pytest.approx(law.log_window - math.log(2))
     assert law.predicts() == Critical.at(4, 1e6, 10.0, log_intensity=density.d2q(inside).log_intensity).predicts()
 
 
