@@ -5,8 +5,9 @@ The density depends on c = <mean, x> alone,
     rho(x) = (2 pi)^{-d/2} e^{-|mean|^2/2} J(c),    J(c) = int_0^inf r^{d-1} exp(-r^2/2 + c r) dr
 
 and J(c) = Gamma(d) e^{c^2/4} U(d - 1/2, -c) with U the parabolic cylinder function. In log r the integrand has its peak at
-r0 = (c + sqrt(c^2 + 4 d)) / 2 and the width (r0^2 + d)^{-1/2}; what Laplace's method there leaves of log J is between 0 and 0.18 / d,
-and smooth in y = r0^2 / (r0^2 + d) from 0 (c = -inf) to 1 (c = inf). So a Chebyshev series in y gives J, stably at every c and d.
+r0 = (c + sqrt(c^2 + 4 d)) / 2 and the width (r0^2 + d)^{-1/2}; what Laplace's method there leaves of log J is between 0 and
+0.18 / d, and smooth in y = r0^2 / (r0^2 + d) from 0 (c = -inf) to 1 (c = inf). So a Chebyshev series in y gives J, stably at
+every c and d.
 """
 
 import functools
