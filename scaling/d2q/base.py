@@ -19,9 +19,9 @@ class AbstractD2Q(eqx.Module):
     """The law of T = 1 - <q, x> = |q - x|^2 / 2, dimensionless, for one key x and a query q.
 
     Near 0, P(T <= t) ~ intensity * t^{1/alpha}: "Scaling Limits of Long-Context Transformers", Lemma D.1; `log_intensity` is -inf
-    where the query is off the support of the keys. All methods take
-    numbers or arrays, return float64 numpy arrays, and work elementwise. Probabilities are logarithms at both tails, so that
-    neither an intensity of 1e75 nor a probability of e^-1000 is out of range.
+    where the query is off the support of the keys. All methods take numbers or arrays, return float64 numpy arrays, and work
+    elementwise. Probabilities are logarithms at both tails, so that neither an intensity of 1e75 nor a probability of e^-1000 is
+    out of range.
     """
 
     d: eqx.AbstractVar[int]
