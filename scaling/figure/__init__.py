@@ -22,6 +22,8 @@ _EXACT: Mapping[str, str] = {
     "regimes": "scaling.figure.regimes",
     "schedules": "scaling.figure.schedules",
     "heat": "scaling.figure.heat",
+    "rope": "scaling.figure.rope",
+    "dependence": "scaling.figure.dependence",
 }
 
 
