@@ -15,16 +15,20 @@ _DIGITS = 14  # kept of the values of a range: the last two depend on the platfo
 
 
 class Model(BaseModel):
+    """A table of a sweep file: unknown keys are mistakes, and values do not change."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def finite(value: Any) -> float:
+    """A finite number, as a float."""
     number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
     require(math.isfinite(number), "_", "be a finite number", value)
     return float(number) + 0.0  # -0.0 becomes 0.0
 
 
 def between(low: int, high: int) -> BeforeValidator:
+    """An integer from low to high."""
     def check(value: Any) -> int:
         number = whole("_", value, low)
         require(number <= high, "_", f"be at most {high}", value)
@@ -34,10 +38,12 @@ def between(low: int, high: int) -> BeforeValidator:
 
 
 def one_of(names: Iterable[str]) -> BeforeValidator:
+    """One of these names."""
     return BeforeValidator(lambda value: known("_", value, names))
 
 
 def sequence(value: Any) -> Any:
+    """A list or an array of numbers, as a list."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     require(isinstance(value, list | tuple), "_", "be a list of numbers", value)

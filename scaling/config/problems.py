@@ -50,10 +50,12 @@ def _fields(location: Sequence[str | int], top: Iterable[str]) -> list[str]:
 
 
 def must_be(what: str, value: Any) -> str:
+    """The sentence that a value must be something else."""
     return sentence(raised(lambda: reject("_", what, value)))
 
 
 def raised(call: Callable[[], Any]) -> Exception:
+    """The error that a call raises."""
     try:
         call()
     except ValueError as error:
