@@ -69,11 +69,13 @@ def sentence(error: Exception) -> str:
 
 
 def one_line(message: str) -> str:
+    """A message without line breaks, cut in the middle where it is long."""
     line = message.replace("\n", " ")
     return line if len(line) <= 400 else f"{line[:300]} ... {line[-80:]}"
 
 
 def unreadable(path: str | PathLike, reason: str) -> NoReturn:
+    """Raises the error for a sweep file that cannot be read."""
     raise ValueError(one_line(f"Argument `config` must be a readable sweep file in TOML, but was {str(path)!r}: {reason}."))
 
 
