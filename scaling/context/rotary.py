@@ -10,7 +10,7 @@ from scaling._check import reject, require
 from scaling.context.base import AbstractContext
 from scaling.context.independent import Independent, as_context
 from scaling.d2q import AbstractD2Q
-from scaling.density import AbstractDensity, Uniform, VonMisesFisher
+from scaling.density import AbstractDensity, ProjectedNormal, Uniform, VonMisesFisher
 from scaling.random import Stream
 from scaling.rope import Rope
 
@@ -68,4 +68,6 @@ def _invariant(density: AbstractDensity, rope: Rope) -> bool:
     """Whether a density is known not to change under the rotations."""
     if isinstance(density, VonMisesFisher):
         return density.concentration == 0 or rope.fixes(density.mean)
+    if isinstance(density, ProjectedNormal):
+        return density.norm == 0 or rope.fixes(density.direction)
     return isinstance(density, Uniform)

@@ -87,8 +87,8 @@ class _Plan:
         self.order = np.argsort(n)
         self.unit = np.full((len(n), len(beta)), unit)
         self.keys_drawn = np.broadcast_to(n[:, None], self.unit.shape)
-        # What an engine adds to a mean: the fit of the map, or the variance of a D2Q by the rounding of vectors, relative to it. Off
-        # the support of a density all D2Qs are far from 0 and rounded there, by the square of what that does to a logit.
+        # What an engine adds to a mean: the fit of the map, or the variance of a D2Q by the rounding of vectors, relative to it.
+        # Off the support of a density all D2Qs are far from 0 and rounded there, by the square of what that does to a logit.
         rounding = float(np.finfo(dtype).eps) ** 2
         error = rounding / unit if points is None else points.error
         error = error + rounding * (beta * float(getattr(law, "smallest", 0.0))) ** 2
