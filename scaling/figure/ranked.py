@@ -37,9 +37,9 @@ def draw_weights(upper: Axes, lower: Axes, series: Sequence[tuple[Look, np.ndarr
         if not any(np.array_equal(limit, other) for other in drawn):
             upper.plot(ranks, limit, look.line, color=look.color, lw=1.2, zorder=2)
             drawn.append(limit)
-        how: dict[str, Any] = {"fmt": look.marker, "color": look.color, "mfc": look.face, "mew": 0.8, "ms": 4, "elinewidth": 0.9, "zorder": 3}
-        upper.errorbar(ranks, mean, ERRORS * error, label=look.label, **how)
-        lower.errorbar(ranks + shift, 100 * (mean / limit - 1), 100 * ERRORS * error / limit, **how | {"ms": 3.2})
+        how: dict[str, Any] = {"fmt": look.marker, "color": look.color, "mfc": look.face, "mew": 0.8, "elinewidth": 0.9}
+        upper.errorbar(ranks, mean, ERRORS * error, ms=4, zorder=3, label=look.label, **how)
+        lower.errorbar(ranks + shift, 100 * (mean / limit - 1), 100 * ERRORS * error / limit, ms=3.2, zorder=3, **how)
     upper.set(yscale="log", xlim=(0.5, len(ranks) + 0.5), ylabel=r"$\mathbb{E}\,A_{(k)}$ (dimensionless)")
     upper.tick_params(labelbottom=False)
     lower.set(xlim=(0.5, len(ranks) + 0.5), xlabel=r"rank $k$", ylabel="relative to\nlimit (%)")

@@ -68,7 +68,7 @@ def compute(
     `n` is first value, last value and number of values, on a logarithmic axis; beta = gamma n^alpha at the last one; limits that
     are sampled are so with `draws` replicates, runs of neighbours with a tenth of them.
     """
-    lengths, query = context_lengths(n[0], n[1], int(n[2])), query_of(None, d)
+    lengths, query = context_lengths(float(n[0]), float(n[1]), int(n[2])), query_of(None, d)
     fine = np.geomspace(n[0], n[1], _FINE)
     beta = gamma * lengths[-1] ** (2 / (d - 1))
     log_intensity = float(Uniform(d).d2q(query).log_intensity)
