@@ -75,12 +75,12 @@ class VonMisesFisher(AbstractDensity):
         self, queries: Float[np.ndarray, "m d"], weights: Float[np.ndarray, " m"], reach: float = 2.0
     ) -> tuple[AbstractD2Q, float]:
         """The law depends on c = <mean, u> alone, and is an entire function of it: a Gauss rule for the distribution of c over
-        the queries, of the fewest nodes (16 to 128) that give the mean of rho. The error is that of the mean of rho."""
+        the queries, of the fewest nodes (8 to 128) that give the mean of rho. The error is that of the mean of rho."""
         if self.concentration == 0:
             return vmf_d2q(self.d, 0.0, 0.0), 0.0
         c = np.clip(queries @ np.asarray(self.mean), -1.0, 1.0)
         log_mean = averaged.mean_log(self.concentration * c, weights)
-        for count in (16, 24, 32, 48, 64, 96, 128):
+        for count in (8, 12, 16, 24, 32, 48, 64, 96, 128):
             nodes, share = averaged.gauss_rule(c, weights, count)
             error = abs(float(np.expm1(averaged.mean_log(self.concentration * nodes, share) - log_mean)))
             if error < _RULE_ERROR:

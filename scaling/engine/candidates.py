@@ -11,12 +11,13 @@ from scaling.attention import Row
 from scaling.density import AbstractDensity
 from scaling.engine import order
 from scaling.engine.marks import DIRECTION
+from scaling.engine.orbit import Orbit
 from scaling.engine.sums import Cells, add_key, add_rest, no_keys
 from scaling.random import Stream
-from scaling.rope import Rope
+from scaling.rope import Position
 
 _BLOCK = 64  # earlier numbers that are compared at once
-_CAPACITIES = (128, 512, 4096)  # few, since each is a compilation
+_CAPACITIES = (512, 4096)  # few, since each is a compilation
 
 
 def capacity(candidates: int) -> int:
@@ -27,18 +28,16 @@ def capacity(candidates: int) -> int:
 class Candidates(eqx.Module):
     """Decides which candidates are keys, on the device."""
 
-    rope: Rope
     density: AbstractDensity
-    query: Float[Array, " d"] | Float[np.ndarray, " d"]
+    orbit: Orbit
     log_bound: Float[Array, ""] | Float[np.ndarray, ""] | float  # of log rho, within the reach of the candidates
     high: UInt32[Array, ""] | UInt32[np.ndarray, ""] | np.uint32  # words of n
     low: UInt32[Array, ""] | UInt32[np.ndarray, ""] | np.uint32
-    wide: bool = eqx.field(static=True)  # whether numbers of keys need both words
     capacity: int = eqx.field(static=True)  # numbers that are kept, at least the candidates of a row
 
     def none(self, replicates: int) -> UInt32[Array, "word candidate replicate"]:
         """The numbers of no candidates yet: what no number can be."""
-        return jnp.full((2 if self.wide else 1, self.capacity, replicates), 0xFFFFFFFF, jnp.uint32)
+        return jnp.full((2, self.capacity, replicates), 0xFFFFFFFF, jnp.uint32)
 
     def number(
         self, stream: Stream, i: UInt32[Array, ""], used: UInt32[Array, "word candidate replicate"]
@@ -48,9 +47,8 @@ class Candidates(eqx.Module):
 
         def clashes(high, low):
             def block(b, found):
-                same = jax.lax.dynamic_slice_in_dim(used[0], b * _BLOCK, _BLOCK) == low
-                if self.wide:
-                    same &= jax.lax.dynamic_slice_in_dim(used[1], b * _BLOCK, _BLOCK) == high
+                high_before, low_before = jax.lax.dynamic_slice_in_dim(used, b * _BLOCK, _BLOCK, axis=1)
+                same = (low_before == low) & (high_before == high)
                 return found | jnp.any(same, axis=0)
 
             return jax.lax.fori_loop(0, (i.astype(jnp.int32) + _BLOCK - 1) // _BLOCK, block, jnp.zeros(low.shape, bool))
@@ -64,8 +62,7 @@ class Candidates(eqx.Module):
         high, low = self._uniform(stream, i, jnp.uint32(1))
         start = (jnp.uint32(2), high, low, clashes(high, low))
         _, high, low, _ = jax.lax.while_loop(lambda state: jnp.any(state[3]), again, start)
-        used = used.at[0, i].set(low)
-        return high, low, used.at[1, i].set(high) if self.wide else used
+        return high, low, used.at[:, i].set(jnp.stack([high, low]))
 
     def _uniform(self, stream: Stream, i, attempt):
         """The words of floor(w n / 2^64), w a random number of 64 bits."""
@@ -93,8 +90,8 @@ class Candidates(eqx.Module):
         word: UInt32[Array, " replicate"],
     ) -> tuple[Bool[Array, " replicate"], Float[Array, " replicate"]]:
         """Whether candidates at the D2Qs `t` are the keys of these numbers, and how far log rho was above its bound."""
-        u = self.rope.device_targets(jnp.asarray(self.query), self.rope.position(high, low))
-        draws = random.normals(stream, i, jnp.uint32(DIRECTION), self.rope.d, t.dtype)
+        u = self.orbit.target(Position(high, low))
+        draws = random.normals(stream, i, jnp.uint32(DIRECTION), u.shape[0], t.dtype)
         across = draws - jnp.sum(draws * u, axis=0) * u
         x = (1 - t) * u + jnp.sqrt(t * (2 - t) / jnp.sum(across * across, axis=0)) * across
         log_ratio = jax.vmap(self.density.log_density, in_axes=1)(x) - jnp.asarray(self.log_bound)

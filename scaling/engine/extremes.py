@@ -67,7 +67,7 @@ class Extremes(AbstractEngine):
         context = _context(request)
         if isinstance(context, Rotary):
             plans = [thinning.ThinnedKeys(context, request, i) for i in range(len(request.n))]
-            return batches(self.name, request, plans, width=context.d)
+            return batches(self.name, request, plans, min(plan.most for plan in plans))
         directions = any(s.directions for s in request.statistics)
         return batches(self.name, request, _plans(context, request), width=context.d - 1 if directions else 1)
 

@@ -59,3 +59,11 @@ class Orbit(eqx.Module):
         turning = self.sign != 0
         turned = jnp.where(turning, cosine[self.plane] * self.query + sine[self.plane] * self.partner, self.query)
         return jnp.asarray(self.cosine) * turned + self.sine * turned[self.exchanged]
+
+    def target(self, number: Position) -> Float[Array, "d *key"]:
+        """The targets of the keys with these numbers (two words each), coordinates in front."""
+        position = Position(self.first_high, self.first_low).plus(number)
+        cosine, sine = self.turns.rotation(position.high, position.low, self.query.dtype)
+        shape = (-1, *(1,) * (cosine.ndim - 1))
+        turning, query, partner = (jnp.reshape(x, shape) for x in (self.sign != 0, self.query, self.partner))
+        return jnp.where(turning, cosine[self.plane] * query + sine[self.plane] * partner, query)

@@ -27,19 +27,16 @@ from scaling.d2q.base import AbstractD2Q, Reals, Values, log1mexp
 from scaling.engine import candidates as _candidates
 from scaling.engine import order, remainder
 from scaling.engine.base import Request
-from scaling.engine.orbit_average import Average, average
+from scaling.engine.orbit import Orbit
+from scaling.engine.orbit_average import LEAST_ACCEPTANCE, Average, Unfit, average
 from scaling.engine.sums import Cells
 from scaling.random import Stream
-from scaling.statistic import Statistic, ranks_of
+from scaling.statistic import ranks_of
 
 MOST_CANDIDATES = 4096
-LEAST_ACCEPTANCE = 1e-2
 MOST_ERROR = 1e-3  # of a mean, from the average law; or the tolerance, where that is larger
+_MEMORY = 1 << 23  # numbers of keys that a block of replicates keeps
 _TOO_FEW = 1e-12  # probability that fewer keys are accepted than a row must have
-
-
-class Unfit(Exception):
-    """Why a cell cannot be drawn by thinning."""
 
 
 class Envelope(AbstractD2Q):
@@ -122,8 +119,8 @@ class ThinnedKeys:
         points = order.order_map(candidates, n, int(np.max(count)))
         rest = remainder.thinned(law, candidates, n, beta, unit, count)
         share = remainder.share(law, n, beta, unit, k, tried)
-        # The rest's sums are relative to the average law's error; their variance leaves out that between the targets.
-        from_law = orbit.error * np.minimum(4 * share, 1)[:, None] * _sensitivity(request.statistics, n)
+        # An error of the rest's sums, to the power 4 in the statistic, and the variance between targets, which is in theirs.
+        from_law = 4 * (orbit.error * np.minimum(4 * share, 1))[:, None]
         from_law = from_law + 10 * (orbit.spread / n * share**2)[:, None]
         most = max(request.tolerance, MOST_ERROR)
         if np.max(from_law) > most:
@@ -131,19 +128,19 @@ class ThinnedKeys:
                 f"the average of the D2Q laws along the orbit is known to {orbit.error:.1g}, which leaves an error of "
                 f"{np.max(from_law):.1g} in a mean, above {most:g}"
             )
+        capacity = _candidates.capacity(int(np.max(count)))
+        self.most = max(1, _MEMORY // (capacity * len(beta) * -(-d // 8)))
         self.unit = unit[None]
         self.keys_drawn = count[None].astype(float)
         self.error_bound = (bound + from_law + points.error)[None]
         number = int(n)
         keys = _candidates.Candidates(
-            rope=context.rope,
             density=context.density,
-            query=request.query,
+            orbit=Orbit.of(context.rope, request.query, 1, self.dtype),
             log_bound=np.float64(log_bound),
             high=np.uint32(number >> 32),
             low=np.uint32(number & 0xFFFFFFFF),
-            wide=number >= 1 << 32,
-            capacity=_candidates.capacity(int(np.max(count))),
+            capacity=capacity,
         )
         cells = Cells(
             k=count,
@@ -162,10 +159,7 @@ class ThinnedKeys:
         far = float(uniform.quantile(math.log(min(MOST_CANDIDATES / n, 0.5))))
         with np.errstate(divide="ignore"):
             reach = float(np.minimum(2.0, far + 30 / np.min(beta)))
-        found = average(context, request.query, n, reach)
-        if not np.isfinite(found.law.log_intensity):
-            raise Unfit("the density is 0 at all targets")
-        return found
+        return average(context, request.query, n, reach)
 
     def _cast(self, x):
         """Floats in the type of the request, integers as 32-bit ones; words and what is no array stay."""
@@ -207,8 +201,3 @@ def _envelope(orbit: Average, n: float, k: np.ndarray, least: int) -> tuple[Enve
         if reached <= farthest:
             return candidates, count, log_bound, acceptance
         farthest = 1.01 * reached
-
-
-def _sensitivity(statistics: tuple[Statistic, ...], n: float) -> np.ndarray:
-    """How much a relative change of the rest's sums changes each statistic, at most about."""
-    return np.array([max(4.0, math.log(n)) if s.name.startswith("entropy") else 4.0 for s in statistics])
