@@ -23,6 +23,7 @@ DISTANCES = {"mean_d2q": 1, "mean_d2q_squared": 2, "tangential_square": 1, "tang
 
 
 NAMES = [*WEIGHTS, *DISTANCES]
+WITHOUT_DIRECTIONS = [name for name in NAMES if name != "tangential_square"]
 REPLICATES = 2000  # one number of them and one list of statistics for most tests: one compilation
 
 
@@ -52,7 +53,9 @@ def test_against_the_exact_limit(cell):
     values["ordered_weight(3)"], values["tangential_square_given_d2q"] = values["third_weight"], values["tangential_square"]
     # n = 1e6: only gamma counts, and distances come in units of 1 / beta.
     beta = gamma * 1e6 ** (2 / (d - 1))
-    for name, x in zip(NAMES, draw(Uniform(d), 1e6, beta)[0, 0], strict=True):
+    # With directions every d is a compilation; d = 8 and 64 have theirs, by the same code, in test_engines.py.
+    names = NAMES if d <= 5 else WITHOUT_DIRECTIONS
+    for name, x in zip(names, draw(Uniform(d), 1e6, beta, names)[0, 0], strict=True):
         expected = values[name]
         error = 4e-6 * max(abs(expected), name in ("entropy", "log_partition"))
         x = x * beta ** DISTANCES.get(name, 0)
