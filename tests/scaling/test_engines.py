@@ -15,7 +15,7 @@ import pytest
 from scaling import random
 from scaling.context import Independent
 from scaling.density import Mixture, Quadratic, Uniform, VonMisesFisher
-from scaling.engine import Extremes, Keys, Request, choose, extremes, keys, order
+from scaling.engine import Extremes, Keys, Request, batch, choose, extremes, keys, order
 from scaling.statistic import default_names, parse
 from tests import stat
 
@@ -24,6 +24,13 @@ EXACT = [
     *("top_weight", "second_weight", "ipr", "sum_cubes", "sum_fourths", "entropy", "log_partition", "mean_d2q"),
     *("top_weight_squared", "ipr_squared", "mean_d2q_squared", "tangential_square", "tangential_square_given_d2q"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def one_block_size(monkeypatch):
+    """A block of another size is a compilation of seconds; samples do not depend on it (see
+    `test_a_replicate_is_a_function_of_its_index_alone`)."""
+    monkeypatch.setattr(batch, "_CPU_LANES", 1024)
 
 
 def request(density, n, beta, names, *, replicates, seed=5, first=0, query=None, tolerance=1e-6, dtype="float32"):
@@ -62,24 +69,26 @@ def label(cell):
     return f"d{cell['d']}-n{cell['n']:g}-beta{cell['beta']:g}"
 
 
-# A cell takes seconds to compile. Short rows at d = 8 show nothing that d = 5 and d = 16 do not.
+# Short rows at d = 8 show nothing that d = 5 and d = 16 do not.
 CELLS = [cell for cell in REFERENCE if cell["d"] != 8 or cell["n"] > 1e4]
+WITHOUT_DIRECTIONS = [name for name in EXACT if name != "tangential_square"]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=label)
 def test_extremes_against_exact_values(cell):
     d, n, beta = cell["d"], cell["n"], cell["beta"]
     bulk = n >= 1000 and beta < 100
-    samples = draw(Extremes(), Uniform(d), n, beta, EXACT, replicates=1000 if bulk else 6000)
-    agree(samples[0, 0], cell["values"], EXACT, n, beta, error=1e-6)
+    # With directions every d is a compilation: those of short rows are in `test_directions`, of d = 16 in test_outputs.py.
+    names = EXACT if n > 1e4 and d not in (16, 32) else WITHOUT_DIRECTIONS
+    samples = draw(Extremes(), Uniform(d), n, beta, names, replicates=1000 if bulk else 6000)
+    agree(samples[0, 0], cell["values"], names, n, beta, error=1e-6)
 
 
 @pytest.mark.parametrize("cell", [c for c in CELLS if c["n"] <= 1e4], ids=label)
 def test_keys_against_exact_values(cell):
     d, n, beta = cell["d"], cell["n"], cell["beta"]
-    cheap = [name for name in EXACT if name != "tangential_square"]
-    samples = draw(Keys(), Uniform(d), n, beta, cheap, replicates=2000 if n <= 1000 else 400)
-    agree(samples[0, 0], cell["values"], cheap, n, beta)
+    samples = draw(Keys(), Uniform(d), n, beta, WITHOUT_DIRECTIONS, replicates=2000 if n <= 1000 else 400)
+    agree(samples[0, 0], cell["values"], WITHOUT_DIRECTIONS, n, beta)
 
 
 @pytest.mark.parametrize("engine", [Extremes(), Keys()], ids=lambda e: e.name)
@@ -158,7 +167,7 @@ def test_keys_for_asymmetric_densities(density):
     """
     query = np.array([0.48, -0.6, 0.64])
     beta, n = 6.0, 200
-    x = draw(Keys(), density, n, beta, ["log_partition", "mean_d2q", "tangential_square"], replicates=4000, query=query)[0, 0]
+    x = draw(Keys(), density, n, beta, ["log_partition"], replicates=4000, query=query)[0, 0]
     t, w = np.polynomial.legendre.leggauss(400)
     t = t + 1
     laplace = float(np.sum(w * np.exp(density.d2q(query).log_pdf(t) - beta * t)))
@@ -203,9 +212,8 @@ def test_a_replicate_is_a_function_of_its_index_alone(engine):
     names = ["top_weight", "entropy"]
     alone = draw(engine, Uniform(5), 700, 20.0, names, replicates=40)[0, 0]
     np.testing.assert_allclose(draw(engine, Uniform(5), 700, 20.0, names, replicates=150)[0, 0][:, :40], alone, rtol=2e-6)
-    np.testing.assert_allclose(
-        draw(engine, Uniform(5), 700, 20.0, names, replicates=15, first=25)[0, 0], alone[:, 25:], rtol=2e-6
-    )
+    later = draw(engine, Uniform(5), 700, 20.0, names, replicates=40, first=25)[0, 0]
+    np.testing.assert_allclose(later[:, :15], alone[:, 25:], rtol=2e-6)
     grid = draw(engine, Uniform(5), [50, 700, 5000], [1.0, 20.0, 300.0], names, replicates=40)
     np.testing.assert_allclose(grid[1, 1], alone, rtol=1e-5)
     other = draw(engine, Uniform(5), 700, 20.0, names, replicates=40, seed=6)[0, 0]
@@ -219,24 +227,26 @@ def test_nested_lengths_share_their_keys():
     assert np.all(x[1] >= x[3]) and np.all(x[3] >= x[2]) and np.all(x[2] >= x[0])
 
 
-@pytest.mark.parametrize("chunk", [64, 512])
-def test_keys_do_not_depend_on_the_chunk(monkeypatch, chunk):
-    whole = draw(Keys(), Uniform(5), 3000, 20.0, ["top_weight", "entropy"], replicates=8)
-    monkeypatch.setattr(keys, "_CHUNKS", (chunk,))
-    np.testing.assert_allclose(draw(Keys(), Uniform(5), 3000, 20.0, ["top_weight", "entropy"], replicates=8), whole, rtol=5e-6)
+def test_keys_do_not_depend_on_the_chunk(monkeypatch):
+    whole = draw(Keys(), Uniform(5), 3000, 20.0, ["top_weight", "entropy"], replicates=32)  # in chunks of 512
+    monkeypatch.setattr(keys, "_CHUNKS", (64,))
+    part = draw(Keys(), Uniform(5), 3000, 20.0, ["top_weight", "entropy"], replicates=150)[..., :32]
+    np.testing.assert_allclose(part, whole, rtol=5e-6)
 
 
 def test_beta_zero_is_the_uniform_average():
-    for engine in (Extremes(), Keys()):
+    # As many replicates as other tests draw: no further compilations.
+    for engine, replicates in ((Extremes(), {}), (Keys(), {5000: 32})):
         for n in (1, 7, 5000):
-            x = draw(engine, Uniform(5), n, 0.0, ["top_weight", "ipr", "entropy", "log_partition"], replicates=3)[0, 0]
+            names = ["top_weight", "ipr", "entropy", "log_partition"]
+            x = draw(engine, Uniform(5), n, 0.0, names, replicates=replicates.get(n, 150))[0, 0]
             expected = [1 / n, 1 / n, np.log(n), np.log(n)]
             np.testing.assert_allclose(x, np.broadcast_to(np.array(expected)[:, None], x.shape), rtol=2e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("beta", [1e30, 1e60])
 def test_huge_beta_selects_one_key(beta):
-    x = draw(Extremes(), Uniform(3), 1e6, beta, ["top_weight", "top_gap", "mean_d2q"], replicates=64)[0, 0]
+    x = draw(Extremes(), Uniform(3), 1e6, beta, ["top_weight", "top_gap", "mean_d2q"], replicates=1024)[0, 0]
     assert np.all(x[0] == 1) and np.all(x[1] < 1e-20) and np.all(np.isfinite(x[2])) and np.all(x[2] > 0)
 
 
@@ -278,16 +288,16 @@ def test_grids_share_their_compilations():
 
 @pytest.mark.slow
 def test_one_and_four_devices_draw_the_same():
+    """Four devices in a process of their own, against those of this one."""
+    names = ["top_weight", "entropy", "tangential_square"]
+    here = np.stack([draw(engine, Uniform(5), 900, 20.0, names, replicates=37) for engine in (Extremes(), Keys())])
     code = (
         "import sys, numpy as np, scaling; from scaling.engine import Extremes, Keys; sys.path.insert(0, '.');"
-        "from tests.scaling.test_engines import draw; names = ['top_weight', 'entropy', 'tangential_square'];"
+        f"from tests.scaling.test_engines import draw; names = {names};"
         "x = [draw(E(), scaling.Uniform(5), 900, 20.0, names, replicates=37) for E in (Extremes, Keys)];"
         "np.save(sys.stdout.buffer, np.stack(x))"
     )
-    results = []
-    for devices in (1, 4):
-        env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-        root = Path(__file__).parents[2]
-        out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, cwd=root, check=True)
-        results.append(np.load(io.BytesIO(out.stdout)))
-    np.testing.assert_allclose(results[1], results[0], rtol=4e-6)
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, cwd=Path(__file__).parents[2], check=True)
+    assert jax.local_device_count() != 4
+    np.testing.assert_allclose(np.load(io.BytesIO(out.stdout)), here, rtol=4e-6)
