@@ -120,9 +120,10 @@ class ClusterCritical(AbstractLaw):
         w = np.exp(-points.gaps)
         mean, variance = self.size.mean * points.beyond(1), self.size.square * points.beyond(2)
         rest = np.maximum(mean + np.sqrt(variance) * rng.standard_normal(replicates), 0.0)
-        # The key of rank i is in the first cluster up to which there are i keys.
-        reached = np.cumsum(sizes[:, :k], axis=1)
-        cluster = np.sum(reached[:, None, :] < np.arange(1, k + 1)[:, None], axis=2)
+        # The key of rank i is in the cluster whose number is that of the clusters ended by key i - 1.
+        ends = np.minimum(np.cumsum(sizes[:, :k], axis=1), k) + (k + 1) * np.arange(replicates)[:, None]
+        ended = np.bincount(ends.ravel(), minlength=(k + 1) * replicates).reshape(replicates, k + 1)
+        cluster = np.cumsum(ended, axis=1)[:, :k]
         return np.take_along_axis(w, cluster, axis=1) / (np.sum(sizes * w, axis=1) + rest)[:, None]
 
     def _integrate(self, resolution: Resolution) -> dict[str, float]:

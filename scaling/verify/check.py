@@ -14,9 +14,9 @@ from scipy import stats
 
 from scaling._check import require
 from scaling.compare import extrapolate, local_rates
-from scaling.context import as_context, query_of
+from scaling.context import AbstractContext, as_context, query_of
 from scaling.d2q.uniform import uniform_log_intensity
-from scaling.density import Uniform
+from scaling.density import AbstractDensity, Uniform
 from scaling.engine import Request, choose
 from scaling.estimate import Moments
 from scaling.exact import Expected
@@ -49,7 +49,8 @@ class Constants(eqx.Module):
     `log_intensity` is added to log C(q), `log_gamma` to log Gamma(1/alpha + 1) where (3.5) and Lemma D.1 have it; `alpha`
     multiplies alpha in the window C n beta^{-1/alpha} and in the profile e^{-x^alpha}, and in the scales of the output laws.
     `log_noise` is added to log c_d of (4.3), `drift` multiplies (d-1)/2 there, `gradient` multiplies grad log rho. `boundary` is
-    added to the exponent d/2 next to the boundary of a support: -1/2 is what the paper's section 2 says.
+    added to the exponent d/2 next to the boundary of a support: -1/2 is what the paper's section 2 says. Without `orbit` C(q)
+    stands where Theorem F.3 has C-bar(q), and without `clusters` all cluster sizes of Remark F.2 are 1.
     """
 
     log_intensity: float = 0.0
@@ -59,11 +60,14 @@ class Constants(eqx.Module):
     drift: float = 1.0
     gradient: float = 1.0
     boundary: float = 0.0
+    orbit: bool = True
+    clusters: bool = True
 
-    def log_window(self, d: int, n: float, beta: float) -> float:
-        """log of C n beta^{-1/alpha} for uniform keys."""
+    def log_window(self, d: int, n: float, beta: float, log_intensity: float | None = None) -> float:
+        """log of C n beta^{-1/alpha}, by default for uniform keys."""
         alpha = 2 / (d - 1) * self.alpha
-        return uniform_log_intensity(d) + self.log_intensity + math.log(n) - math.log(beta) / alpha
+        log_c = uniform_log_intensity(d) if log_intensity is None else log_intensity
+        return log_c + self.log_intensity + math.log(n) - math.log(beta) / alpha
 
 
 class Setup(eqx.Module):
@@ -138,21 +142,42 @@ def rows(
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Samples of attention rows over uniform keys, by name of statistic [replicate]; and the bias that the engine may add to a
     mean, relative (absolute for `log_partition` and `entropy`)."""
-    context = as_context(Uniform(d))
+    return context_rows(setup, Uniform(d), None, n, (beta,), statistics, replicates, engine)[0]
+
+
+def context_rows(
+    setup: Setup,
+    density_or_context: AbstractDensity | AbstractContext,
+    query: np.ndarray | None,
+    n: float,
+    betas: Sequence[float],
+    statistics: Sequence[str],
+    replicates: int,
+    engine: str = "extremes",
+    tolerance: float = 1e-6,
+) -> list[tuple[dict[str, np.ndarray], dict[str, float]]]:
+    """What `rows` gives, for rows of any context, by beta; the betas share their random numbers."""
+    context = as_context(density_or_context)
     request = Request(
         context=context,
-        query=query_of(None, d),
+        query=query_of(query, context.d),
         n=(float(n),),
-        beta=np.array([[float(beta)]]),
+        beta=np.array([[float(beta) for beta in betas]]),
         statistics=parse(statistics),
         first=0,
         count=replicates,
         seed=setup.seed,
+        tolerance=tolerance,
     )
     drawn = choose(engine, request)[0].sample(request)
     names = list(statistics)
-    values = {name: np.asarray(drawn.values[0, 0, i], np.float64) for i, name in enumerate(names)}
-    return values, {name: float(drawn.error_bound[0, 0, i]) for i, name in enumerate(names)}
+    return [
+        (
+            {name: np.asarray(drawn.values[0, j, i], np.float64) for i, name in enumerate(names)},
+            {name: float(drawn.error_bound[0, j, i]) for i, name in enumerate(names)},
+        )
+        for j in range(len(betas))
+    ]
 
 
 def simulated(

@@ -14,8 +14,10 @@ from tqdm import tqdm
 from scaling.verify.check import LEVEL, SHARES, Check, Setup
 from scaling.verify.closed_form import random_energy, three_dimensions
 from scaling.verify.critical import critical
+from scaling.verify.dependence import clusters, moving_averages
 from scaling.verify.output import critical_output, mean_field_output, residual, subcritical_output, supercritical_output
 from scaling.verify.output_rows import simulated_output
+from scaling.verify.rope import orbit_average, rope
 from scaling.verify.structure import structure
 from scaling.verify.subcritical import partition, subcritical
 from scaling.verify.supercritical import supercritical
@@ -40,6 +42,10 @@ STATEMENTS: tuple[Statement, ...] = (
     residual,
     simulated_output,
     structure,
+    rope,
+    orbit_average,
+    clusters,
+    moving_averages,
 )
 
 

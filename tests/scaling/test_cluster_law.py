@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+from scaling.context import FixedClusters
 from scaling.density import Uniform, VonMisesFisher
 from scaling.exact import expected
 from scaling.law import (
@@ -19,6 +20,8 @@ from scaling.law import (
     orbit_laws,
 )
 from scaling.rope import FractionsOfATurn, Rope
+from scaling.verify import Setup
+from scaling.verify.check import context_rows
 from tests import stat
 from tests.scaling.points import unit
 
@@ -141,6 +144,15 @@ def test_finite_rows_tend_to_the_clusters_not_to_the_poisson_law():
     for name, value in exact.items():
         assert law.mean(name) == pytest.approx(value / 2, rel=1e-5)
         assert abs(Critical.at(d, n, beta).mean(name) * 2 / value - 1) > 0.2
+
+
+def test_rows_of_clusters():
+    # Every key drawn, twice. The power law is exact at d = 3; two clusters may be cut at the ends of a row.
+    n = 16384.0
+    values, _ = context_rows(Setup(), FixedClusters(Uniform(3), 2), None, n, (n,), ["top_weight"], 300, "keys")[0]
+    law, poisson = ClusterCritical.at(3, n, n, size=FixedSize(2)).mean("top_weight"), Critical.at(3, n, n).mean("top_weight")
+    assert poisson - law > 0.2
+    stat.assert_bounded_mean(values["top_weight"], law, 0.0, 1.0, error=20 / n * law, sees=0.1)
 
 
 def test_regime_of_clusters():

@@ -10,9 +10,12 @@ import pytest
 import scaling.verify
 from scaling import exact
 from scaling.cli import main
+from scaling.law import ClusterCritical, FixedSize, OrbitCritical
 from scaling.verify import STATEMENTS, Check, Constants, Report, Setup, output_rows, run
 from scaling.verify import critical as critical_checks
+from scaling.verify import dependence as dependence_checks
 from scaling.verify import output as output_checks
+from scaling.verify import rope as rope_checks
 from scaling.verify import subcritical as subcritical_checks
 from scaling.verify import supercritical as supercritical_checks
 from scaling.verify.check import LEVEL, SHARES, approach, equal, mean_check, simulated
@@ -126,6 +129,78 @@ def test_simulated_output(monkeypatch):
     wrong = Constants(log_intensity=math.log(1.2), log_noise=math.log(1.2), drift=1.1, gradient=0.9)
     failed = {(c.theorem, c.roads) for c in output_rows.simulated_output(Setup(wrong, quick=True)) if not c.passed}
     assert failed == {(theorem, "extremes / law") for theorem in ("4.1", "4.2", "4.3")}
+
+
+def test_the_appendix_without_chance(monkeypatch):
+    for module, names in ((rope_checks, ("_transform", "empirical_mean")), (dependence_checks, ("expected",))):
+        for name in names:
+            function = getattr(module, name)
+            known = {}
+
+            def cached(*arguments, _function=function, _known=known, **named):
+                key = repr((arguments, named))
+                if key not in _known:
+                    _known[key] = _function(*arguments, **named)
+                return _known[key]
+
+            monkeypatch.setattr(module, name, cached)
+    statements = (rope_checks.rope, rope_checks.orbit_average, dependence_checks.clusters, dependence_checks.moving_averages)
+    assert set(statements) <= set(STATEMENTS)
+
+    def failed(constants):
+        return {check.theorem for check in run(Setup(constants, simulate=False), statements=statements).failed}
+
+    found = run(Setup(simulate=False), statements=statements)
+    assert not found.failed and {check.theorem for check in found.checks} == {"F.2", "F.4, D.1", "F.5"}
+    assert failed(Constants(orbit=False)) == {"F.4, D.1", "F.5"}
+    assert failed(Constants(clusters=False)) == {"F.2"}
+    assert failed(Constants(log_intensity=math.log(1.05))) == {"F.2", "F.4, D.1"}
+
+
+def rows_of(law, replicates: int = 2000):
+    """Rows of a limit law, with what `context_rows` gives beside them."""
+    w = np.maximum(law.sample(1, replicates, 512), 1e-300)
+    values = {
+        "top_weight": w[:, 0],
+        "second_weight": w[:, 1],
+        "top_gap": 1 - w[:, 0],
+        "ipr": np.sum(w**2, axis=1),
+        "entropy": -np.sum(w * np.log(w), axis=1),
+    }
+    return values, dict.fromkeys(values, 1e-6)
+
+
+def test_rows_of_the_orbit(monkeypatch):
+    name, n = "orbit of period 5", 1e12
+    monkeypatch.setattr(rope_checks, "ROPES", {name: rope_checks.ROPES[name]})
+    density, query = rope_checks.DENSITY, rope_checks.QUERY
+
+    def rows(setup, context, query, n, betas, *other, **named):
+        return [rows_of(OrbitCritical.of(context.density, context.rope, query, n, beta).critical) for beta in betas]
+
+    monkeypatch.setattr(rope_checks, "context_rows", rows)
+    assert OrbitCritical.of(density, rope_checks.ROPES[name], query, n, 1e8).critical.log_window > -1
+    for constants, passed in ((Constants(), True), (Constants(orbit=False), False)):
+        checks = [check for check in rope_checks.rope(Setup(constants)) if check.shares]
+        assert {(check.theorem, check.roads) for check in checks} == {
+            ("F.3", "extremes / law"), ("F.3", "keys / law"), ("F.4, 3.1", "extremes / law"),
+        }  # fmt: skip
+        assert all(check.passed is passed for check in checks)
+
+
+def test_rows_of_dependent_keys(monkeypatch):
+    for size, passed in ((FixedSize(1), False), (FixedSize(2), True)):
+        monkeypatch.setattr(dependence_checks, "_CLUSTERS", dependence_checks._CLUSTERS[:1])
+        law = ClusterCritical(3, math.log(0.5), size)
+        monkeypatch.setattr(dependence_checks, "context_rows", lambda *arguments, law=law: [rows_of(law)])
+        checks = [check for check in dependence_checks.clusters(Setup()) if check.shares]
+        assert {check.roads for check in checks} == {"keys / law", "law sampler / law"}
+        assert all(check.passed is (passed or check.roads != "keys / law") for check in checks)
+    # Moving averages have the limit of independent keys, clusters have not.
+    for size, passed in ((FixedSize(1), True), (FixedSize(3), False)):
+        law = ClusterCritical(3, 0.0, size)
+        monkeypatch.setattr(dependence_checks, "context_rows", lambda *arguments, law=law: [rows_of(law, 100)])
+        assert all(check.passed is passed for check in dependence_checks.moving_averages(Setup()))
 
 
 def test_budget():
