@@ -19,7 +19,7 @@ from scaling.figure.style import save, style
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"d": 4, "n": [1e2, 1e4, 5], "gamma": 1, "ranks": 8, "replicates": 2000, "seed": 0, "draws": 200_000},
-    "quick": {"d": 4, "n": [1e2, 2e3, 3], "gamma": 1, "ranks": 4, "replicates": 800, "seed": 0, "draws": 20_000},
+    "quick": {"d": 4, "n": [1e2, 2e3, 3], "gamma": 1, "ranks": 8, "replicates": 400, "seed": 0, "draws": 20_000},
 }
 
 

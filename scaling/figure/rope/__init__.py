@@ -20,7 +20,7 @@ from scaling.figure.style import save, style
 _ORBIT = {"concentration": 8, "mean": [25, 0], "query": [35, 8], "turn": "1/5", "gamma": 0.5, "seed": 0}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {**_ORBIT, "n": 1e12, "ranks": 10, "replicates": 20_000, "shown": 25, "averaged": 100_000, "pixels": 240},
-    "quick": {**_ORBIT, "n": 1e4, "ranks": 6, "replicates": 600, "shown": 12, "averaged": 10_000, "pixels": 60},
+    "quick": {**_ORBIT, "n": 1e4, "ranks": 10, "replicates": 600, "shown": 12, "averaged": 10_000, "pixels": 60},
 }
 
 
