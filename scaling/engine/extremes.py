@@ -6,6 +6,7 @@ pass that carries the running sums of the softmax functional, their directions g
 a rest are drawn whole. All cells of one n share their random numbers and the map from hazards to D2Qs.
 """
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -35,7 +36,7 @@ class Extremes(AbstractEngine):
     def refusal(self, request: Request) -> str | None:
         """Dependent contexts cannot be served, since order statistics need independent keys; nor directions that vary so much
         at the distance of the nearest keys that nearly all proposals would be rejected, nor orbits under RoPE along which the
-        density varies so much that nearly all candidates would."""
+        density varies so much that nearly all candidates would; nor densities with an edge."""
         context, directions = _context(request), any(s.directions for s in request.statistics)
         if isinstance(context, Rotary) and isinstance(context.context, Independent):
             if directions:
@@ -45,6 +46,8 @@ class Extremes(AbstractEngine):
             return "engine `extremes` needs independent keys that all have one D2Q law, or RoPE over such"
         if directions and not isinstance(context, Independent):
             return "engine `extremes` draws outputs of keys that have a density on the sphere"
+        if not math.isfinite(context.density.lipschitz):
+            return "engine `extremes` needs a density that varies smoothly over the sphere, for the sums over the far keys"
         deepest = max(ranks_of(request.statistics), default=1)
         if deepest > order.FULL_LIMIT // 2 and max(request.n) > order.FULL_LIMIT:
             most = order.FULL_LIMIT // 2
@@ -161,6 +164,7 @@ class NearestKeys:
         reached = np.stack([least, farthest])
         mean = angular.log_mass(np.log(reached) - np.log(2 - reached)) - sphere.log_area(law.d - 1)
         self.acceptance = float(np.exp(np.min(mean - log_bound)))
+        log_bound = np.append(log_bound, np.full(order.SEGMENTS - len(log_bound), log_bound[-1]))  # one shape, one compilation
         return marks.RejectionMarks(law.d - 1, density, query, self.basis, log_bound)
 
     def draw(self, stream: random.Stream) -> Row:
