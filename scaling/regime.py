@@ -192,7 +192,7 @@ def _orbit(n: float, context: "Rotary", query: np.ndarray) -> "tuple[AbstractD2Q
     The targets are those of all keys, or of the period of a finite orbit, or else as many that are spread over the row at
     random, one in each part of it. Where their average of C is within 10% of C-bar, that is what it is taken for.
     """
-    from scaling.rope.phase_law import PhaseLaw, log_orbit_intensity
+    from scaling.rope import PhaseLaw, log_orbit_intensity
 
     known = context.rope.frequencies.relations() is not None
     orbit = PhaseLaw.of(context.rope, query) if known else None

@@ -9,8 +9,7 @@ from scaling import _check
 from scaling.density import AbstractDensity
 from scaling.law.base import PAPER, AbstractLaw
 from scaling.law.critical import Critical
-from scaling.rope.phase_law import PhaseLaw, log_orbit_intensity
-from scaling.rope.rotary import Rope
+from scaling.rope import PhaseLaw, Rope, log_orbit_intensity
 
 
 class OrbitCritical(AbstractLaw):

@@ -17,7 +17,7 @@ STATISTICS = ("top_weight", "second_weight", "ipr", "entropy")
 _PATH = (1e6, 1e8, 1e10)
 _GAMMA = 2.0
 _CLUSTERS = ((FixedClusters(Uniform(3), 2), FixedSize(2)), (GeometricClusters(Uniform(3), 0.4), GeometricSize(0.4)))
-_DEPENDENCE = (1, 10)  # m; every one is a compilation
+_DEPENDENCE = (10,)  # m; every one is a compilation
 _CLUSTERED, _DEPENDENT = 16384.0, 65536.0  # n, whole blocks of the engine `keys`
 
 

@@ -171,7 +171,7 @@ def rows_of(law, replicates: int = 2000):
 
 
 def test_rows_of_the_orbit(monkeypatch):
-    name, n = "orbit of period 5", 1e12
+    name, n = "independent frequencies", 1e12
     monkeypatch.setattr(rope_checks, "ROPES", {name: rope_checks.ROPES[name]})
     density, query = rope_checks.DENSITY, rope_checks.QUERY
 
