@@ -121,7 +121,7 @@ def normals(stream: Stream, i: Words, first: Words | int, count: int, dtype=jnp.
         rows = [word for c in range((count + 1) // 2) for word in words(stream, i, first + jnp.uint32(c))]
         return jnp.stack([normal(word, dtype) for word in rows[:count]])
     if count >= _LOOPED:
-        # A loop, whose result XLA keeps: it would otherwise draw the normals again for each of their uses (norm, projection, ...).
+        # A loop, whose result XLA keeps: it would otherwise draw the normals again for each use (norm, projection, ...).
         pair = jax.lax.map(lambda c: _normal_pair(stream, i, first + c, dtype), jnp.arange((count + 1) // 2, dtype=jnp.uint32))
         return jnp.concatenate(pair)[:count]
     counters = jnp.arange((count + 1) // 2, dtype=jnp.uint32).reshape(-1, *(1,) * max(jnp.ndim(i), jnp.ndim(stream.first)))

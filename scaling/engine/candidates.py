@@ -14,7 +14,7 @@ from scaling.engine.marks import DIRECTION
 from scaling.engine.orbit import Orbit
 from scaling.engine.sums import Cells, add_key, add_rest, no_keys
 from scaling.random import Stream
-from scaling.rope import Position
+from scaling.rope.turns import Position, high_word
 
 _BLOCK = 64  # earlier numbers that are compared at once
 _CAPACITIES = (512, 4096)  # few, since each is a compilation
@@ -68,14 +68,14 @@ class Candidates(eqx.Module):
         """The words of floor(w n / 2^64), w a random number of 64 bits."""
         a, b = (jnp.asarray(word) for word in random.words(stream, i, attempt))
         p, q = (jnp.broadcast_to(word, a.shape) for word in (self.high, self.low))
-        parts = (a * q, b * p, jax.lax.mulhi(b, q))
-        low, high = a * p, jax.lax.mulhi(a, p)
+        parts = (a * q, b * p, high_word(b, q))
+        low, high = a * p, high_word(a, p)
         carry = jnp.zeros_like(a)
         total = parts[0]
         for part in parts[1:]:
             total = total + part
             carry = carry + (total < part).astype(jnp.uint32)
-        for part in (jax.lax.mulhi(a, q), jax.lax.mulhi(b, p), carry):
+        for part in (high_word(a, q), high_word(b, p), carry):
             low = low + part
             high = high + (low < part).astype(jnp.uint32)
         return high, low
@@ -101,6 +101,7 @@ class Candidates(eqx.Module):
 
 @eqx.filter_jit
 def draw(stream: Stream, cells: Cells, points: order.OrderMap, n, keys: Candidates, ranks) -> Row:
+    """The rows [beta, replicate] of the cells of one n: the accepted candidates in order, and the sums over all other keys."""
     dtype = cells.slope.dtype
     replicates = np.shape(stream.first)[0]
     column = jax.tree.map(lambda x: x[:, None], (cells.slope, cells.unit, cells.ratio, cells.k))

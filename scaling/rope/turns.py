@@ -111,18 +111,18 @@ class Turns(eqx.Module):
         first word are dropped: at most 4 units, 1e-9 turns."""
         high, low = jnp.broadcast_arrays(jnp.asarray(high, jnp.uint32), jnp.asarray(low, jnp.uint32))
         w = jnp.asarray(self.words).reshape(3, -1, *(1,) * high.ndim)
-        top = low * w[0] + _high_word(low, w[1]) + high * w[1] + _high_word(high, w[2])
+        top = low * w[0] + high_word(low, w[1]) + high * w[1] + high_word(high, w[2])
         if jnp.dtype(dtype) != jnp.float64:
             return top, None
         rest = low * w[1]
         carry = jnp.zeros_like(rest)
-        for term in (_high_word(low, w[2]), high * w[2]):
+        for term in (high_word(low, w[2]), high * w[2]):
             rest = rest + term
             carry = carry + (rest < term).astype(jnp.uint32)
         return top + carry, rest
 
 
-def _high_word(a, b):
+def high_word(a, b):
     """The upper 32 bits of the 64-bit product of 32-bit words, by 16-bit halves."""
     half, mask = np.uint32(16), np.uint32(0xFFFF)
     a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
