@@ -7,6 +7,8 @@ from pydantic import BeforeValidator, model_validator
 
 from scaling._check import context_length, finite_at_least, whole
 from scaling.config.fields import Matrix, Model, Numbers, Vector, axis, finite, one_of, turns_of
+from scaling.context.build import KINDS, build_context
+from scaling.rope.pairing import PAIRINGS
 
 
 class Axes(Model):
@@ -61,9 +63,6 @@ class Quadratic(Model):
 DENSITIES: dict[str, type[Model]] = {"uniform": Uniform, "vmf": VonMisesFisher, "quadratic": Quadratic}
 
 
-CONTEXTS = ("iid", "rope", "moving-average", "clusters")
-
-
 class Context(Model):
     """`[context]`: how the keys of a row depend on each other and on their position.
 
@@ -74,14 +73,14 @@ class Context(Model):
     the other kinds, too.
     """
 
-    kind: Annotated[str, one_of(CONTEXTS)]
+    kind: Annotated[str, one_of(KINDS)]
     base: Annotated[float, BeforeValidator(finite)] | None = None
     angles: Numbers | None = None
     turns: Annotated[tuple[str, ...], BeforeValidator(turns_of)] | None = None
     factor: Annotated[float, BeforeValidator(finite)] | None = None
     original_length: Annotated[int, BeforeValidator(lambda v: whole("_", v, 1))] | None = None
     rotated: Annotated[int, BeforeValidator(lambda v: whole("_", v, 0))] | None = None
-    pairing: Annotated[str, one_of(("interleaved", "half-split"))] | None = None
+    pairing: Annotated[str, one_of(PAIRINGS)] | None = None
     first: Annotated[int, BeforeValidator(lambda v: whole("_", v, 0))] | None = None
     weights: Numbers | None = None
     m: Annotated[int, BeforeValidator(lambda v: whole("_", v, 0))] | None = None
@@ -104,10 +103,4 @@ class Context(Model):
 
         Raises `ValueError` for keys that do not go together, and what the context raises, in terms of the keys.
         """
-        if self.kind == "iid" and not self.settings:
-            from scaling.context import Independent
-
-            return Independent(density)
-        from scaling.context.build import build_context
-
         return build_context(density, kind=self.kind, **self.settings)
