@@ -76,8 +76,8 @@ def test_rotation_that_makes_no_difference():
     assert isinstance(vmf.at(still), Independent)  # the query does not turn
     assert isinstance(Rotary(scaling.VonMisesFisher(np.eye(4)[3], 1.0), rope).at(rotated), Independent)  # nor does the density
     assert isinstance(Rotary(MovingAverage.equal(4, 2), rope).at(rotated), Rotary)  # one key is uniform, but not all of them
-    asked = dict(n=100, beta=5.0, replicates=8, seed=3, statistics=["ipr"])
-    assert scaling.simulate(uniform, **asked, query=rotated).engine == "extremes"
+    drawn = scaling.simulate(uniform, n=100, beta=5.0, replicates=8, seed=3, statistics=["ipr"], query=rotated)
+    assert drawn.engine == "extremes"
 
 
 def test_outputs_need_one_query():
@@ -178,6 +178,6 @@ def test_rope_on_the_command_line(capsys):
     line = "simulate --d 4 --n 100 --gamma 1 --seed 0 --replicates 4 --statistics ipr --json"
     assert main([*line.split(), "--context", "rope", "--rope-base", "500", "--rotated", "2"]) == 0
     rope = Rope.geometric(4, 500.0, rotated=2)
-    asked = dict(n=100, beta=100 ** (2 / 3), replicates=4, seed=0, statistics=["ipr"])
-    found = scaling.simulate(Rotary(scaling.Uniform(4), rope), **asked)
+    context, beta = Rotary(scaling.Uniform(4), rope), 100 ** (2 / 3)
+    found = scaling.simulate(context, n=100, beta=beta, replicates=4, seed=0, statistics=["ipr"])
     assert f'"mean": {found.statistics["ipr"].mean}' in capsys.readouterr().out
