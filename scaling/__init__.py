@@ -71,10 +71,13 @@ _HOME = {
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",
 }
+_PARTS = ("context", "density", "exact", "figure", "heat", "law", "regime", "rope", "statistic")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"scaling.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'scaling' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

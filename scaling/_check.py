@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+_LONGEST = 300  # characters of a value in a message
 _LARGEST = 1e150  # of an entry of V: squares are floats
 _KINDS = {"c": "complex numbers", "U": "strings", "S": "strings", "b": "booleans", "O": "objects"}
 
@@ -50,6 +51,9 @@ def whole(argument: str, value: Any, low: int) -> int:
     """Returns `value` as an int, or raises if it is not an integer (or integral float) >= `low`."""
     must = f"be an integer >= {low}"
     number = _number(argument, value, must)
+    if isinstance(value, int | np.integer):  # a float has 53 bits
+        require(value >= low, argument, must, value)
+        return int(value)
     require(math.isfinite(number) and number == int(number) and number >= low, argument, must, value)
     return int(number)
 
@@ -128,4 +132,5 @@ def _number(argument: str, value: Any, must: str) -> float:
 def _show(value: Any) -> str:
     if isinstance(value, str) and value.startswith("of "):
         return value
-    return repr(value.item() if isinstance(value, np.generic) else value)
+    text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]} ... {text[-15:]}"

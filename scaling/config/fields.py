@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 
-from scaling._check import known, reject, require, unit_vector, whole
+from scaling._check import known, require, unit_vector, whole
+from scaling.rope.frequencies import fraction_of_a_turn
 
 MAX_AXIS = 100_000
 _DIGITS = 14  # kept of the values of a range: the last two depend on the platform's `pow`
@@ -136,9 +136,5 @@ def axis(check: Callable[[Any], Any], number: type, integral: bool = False):
 
 def turns_of(value: Any) -> tuple[str, ...]:
     """Fractions of a turn, such as "1/5", in lowest terms."""
-    must = 'be a list of fractions such as "1/5"'
-    require(isinstance(value, list | tuple), "_", must, value)
-    try:
-        return tuple(str(Fraction(v)) for v in value if isinstance(v, str | int) or reject("_", must, value))
-    except (ValueError, ZeroDivisionError):
-        reject("_", must, list(value))
+    require(isinstance(value, list | tuple), "_", 'be a list of fractions such as "1/5"', value)
+    return tuple(str(fraction_of_a_turn(turn)) for turn in value)

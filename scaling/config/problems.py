@@ -82,4 +82,6 @@ def unreadable(path: str | PathLike, reason: str) -> NoReturn:
 def key_and_sentence(table: str, error: Exception) -> tuple[str, str]:
     """The dotted key and the sentence of an error that a class raised for one of the keys of a table."""
     named = re.match(r"Argument `(\w+)` ", str(error))
+    if named and named[1] in ("d", "density"):
+        return {"d": "axes.d", "density": "density.kind"}[named[1]], sentence(error)
     return f"{table}.{named[1]}" if named else table, sentence(error)

@@ -60,9 +60,12 @@ def rope_of(
     """RoPE from plain settings; geometric frequencies of base 10000 unless others are given. Raises as `build_context` does."""
     lists = {name: value for name, value in (("angles", angles), ("turns", turns)) if value is not None}
     for name in lists:
-        for other, value in (("base", base), ("factor", factor), ("rotated", rotated), *lists.items()):
+        given = {"base": base, "factor": factor, "original_length": original_length, "rotated": rotated, **lists}
+        for other, value in given.items():
             if value is not None and other != name:
                 reject(other, f"be left out where `{name}` gives the frequencies", value)
+        if len(lists[name]) > d // 2:
+            reject(name, f"have at most {d // 2} frequencies, one a plane, where d = {d}", f"of length {len(lists[name])}")
     if angles is not None:
         return Rope(d, GivenFrequencies(angles), pairing=pairing, first=first)
     if turns is not None:
@@ -84,6 +87,8 @@ def _moving_average(density: AbstractDensity, *, weights=None, m=None, drift=Non
         reject("density", must, density.describe()["kind"])
     if (weights is None) == (m is None):
         reject("weights", "be given for moving averages, or `m` for m + 1 equal ones, and not both", weights)
+    if drift is not None and len(drift) != density.d:
+        reject("drift", f"have {density.d} numbers", f"of length {len(drift)}")
     return MovingAverage.equal(density.d, m, drift) if weights is None else MovingAverage(density.d, weights, drift)
 
 

@@ -117,7 +117,7 @@ class GeometricClusters(AbstractContext):
         """s(i), a pure function of the stream and i: the last new key among the `reach` up to i, or the first of them."""
         if self.repeat == 0 or index.shape[0] == 0:
             return index
-        doublings = math.ceil(math.log2(math.log(_MISSED) / math.log(self.repeat)))
+        doublings = max(0, math.ceil(math.log2(math.log(_MISSED) / math.log(self.repeat))))
         reach = 2**doublings
         ahead = index[0] + jnp.arange(index.shape[0] + reach - 1, dtype=jnp.uint32)  # reach - 1 more than the position
         position = ahead - jnp.uint32(reach - 1)

@@ -14,6 +14,8 @@ from scaling.d2q import AbstractD2Q
 from scaling.density import AbstractDensity, ProjectedNormal, Uniform
 from scaling.random import Stream
 
+MOST_WEIGHTS = 1 << 16  # every block of keys draws so many normals more
+
 
 class MovingAverage(AbstractContext):
     """x_i = g_i / |g_i|, g_i = mean + sum_{j=0}^m a_j z_{i+j}, with z_0, z_1, ... independent and N(0, I_d).
@@ -36,6 +38,7 @@ class MovingAverage(AbstractContext):
         array = real_array("weights", weights, "be a vector of real numbers")
         good = array.ndim == 1 and array.size > 0
         require(good, "weights", "be a vector of at least one number", f"of shape {array.shape}")
+        require(array.size <= MOST_WEIGHTS, "weights", f"be at most {MOST_WEIGHTS}", f"of length {array.size}")
         require(bool(np.all(np.isfinite(array))), "weights", "be finite", array.tolist())
         largest = float(np.abs(array).max())
         require(largest > 0, "weights", "not all be 0", array.tolist())
@@ -52,7 +55,9 @@ class MovingAverage(AbstractContext):
     @classmethod
     def equal(cls, d: Any, m: Any, mean: Any = None) -> "MovingAverage":
         """The average of m + 1 normals with equal weights. Raises `ValueError` unless m is an integer >= 0, and as above."""
-        return cls(d, np.ones(whole("m", m, 0) + 1), mean)
+        count = whole("m", m, 0)
+        require(count < MOST_WEIGHTS, "m", f"be below {MOST_WEIGHTS}", m)
+        return cls(d, np.ones(count + 1), mean)
 
     @property
     def d(self) -> int:

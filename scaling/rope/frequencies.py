@@ -3,6 +3,7 @@
 import abc
 import functools
 import math
+import re
 from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -16,6 +17,8 @@ from scaling.rope.relations import Relation, class_relations, perfect_power
 _CONTEXT = Context(prec=80)
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798215")
 _LARGEST_ANGLE = 1e15  # radians per position: 64 digits of its fraction of a turn are left
+
+_FRACTION = re.compile(r"\s*[+-]?(\d{1,30}(/\d{1,30})?|\d{0,9}\.\d{1,30})\s*")  # no exponent, which may be of any size
 
 
 class AbstractFrequencies(eqx.Module):
@@ -191,7 +194,7 @@ class FractionsOfATurn(AbstractFrequencies):
     def __init__(self, turns: Any):
         listed = isinstance(turns, Sequence) and not isinstance(turns, str | bytes)
         require(listed and len(turns) > 0, "turns", "be a list of at least one fraction", turns)
-        self.fractions = tuple(_fraction(turn) % 1 for turn in turns)
+        self.fractions = tuple(fraction_of_a_turn(turn) % 1 for turn in turns)
 
     @property
     def planes(self) -> int:
@@ -212,14 +215,15 @@ class FractionsOfATurn(AbstractFrequencies):
         return {"kind": "fractions", "turns": [str(turn) for turn in self.fractions]}
 
 
-def _fraction(value: Any) -> Fraction:
+def fraction_of_a_turn(value: Any) -> Fraction:
+    """A fraction from itself, an integer, a pair (p, q), or text such as "1/5" or "0.2"; `ValueError` for anything else."""
     must = "be fractions of a turn (1/5, a pair (1, 5) or a Fraction) with denominators other than 0"
     try:
         if isinstance(value, tuple | list) and len(value) == 2 and all(_whole(part) for part in value):
             return Fraction(int(value[0]), int(value[1]))
         if isinstance(value, Fraction):
             return value
-        if isinstance(value, str) or _whole(value):
+        if _whole(value) or (isinstance(value, str) and _FRACTION.fullmatch(value)):
             return Fraction(value)  # pyright: ignore[reportArgumentType, reportCallIssue]
     except (ValueError, ZeroDivisionError):
         pass

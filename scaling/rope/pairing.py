@@ -22,7 +22,7 @@ def rotated_dimension(value: Any, d: int | None = None) -> int:
     """The number of rotated coordinates as an int; raises `ValueError` unless it is even, >= 2 and, where d is given, <= d."""
     limit = "" if d is None else f" and <= {d}"
     must = f"be an even integer >= 2{limit}"
-    number = whole("rotated", value, 0)
+    number = whole("rotated", value, 2)
     require(number >= 2 and number % 2 == 0 and (d is None or number <= d), "rotated", must, value)
     return number
 

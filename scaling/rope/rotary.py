@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, Int
 
-from scaling._check import dimension, known, real_array, require, unit_vector, whole
+from scaling._check import dimension, known, real_array, reject, require, unit_vector, whole
 from scaling.rope import pairing as _pairing
 from scaling.rope.frequencies import AbstractFrequencies, Geometric
-from scaling.rope.turns import Position, Turns, Word, whole_positions
+from scaling.rope.turns import LARGEST_POSITION, Position, Turns, Word, whole_positions
 
 _LARGEST_FIRST = 10**18
 
@@ -85,11 +85,18 @@ class Rope(eqx.Module):
         """
         if isinstance(x, jax.Array):
             self._require_last_axis(x)
+            good = jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)
+            require(good, "x", "hold real numbers", f"of {x.dtype.name}")
             words = position if isinstance(position, Position) else Position.of(position)
-            cos, sin = self.turns.rotation(words.high, words.low, x.dtype)
-            return _turned(jnp, x, jnp.moveaxis(cos, 0, -1), jnp.moveaxis(sin, 0, -1), self.pairing, inverse)
+            _require_one_shape(x, words.high)
+            dtype = jnp.promote_types(x.dtype, jnp.float32)  # half precision has no digits for an angle
+            cos, sin = self.turns.rotation(words.high, words.low, dtype)
+            cos, sin = jnp.moveaxis(cos, 0, -1), jnp.moveaxis(sin, 0, -1)
+            turned = _turned(jnp, x.astype(dtype), cos, sin, self.pairing, inverse)
+            return turned.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else turned
         array = real_array("x", x, f"be an array of real numbers with {self.d} columns")
         self._require_last_axis(array)
+        _require_one_shape(array, np.asarray(position))
         phase = 2 * np.pi * np.moveaxis(self.turns.host_phase(position), 0, -1)
         return _turned(np, array, np.cos(phase), np.sin(phase), self.pairing, inverse)
 
@@ -99,7 +106,9 @@ class Rope(eqx.Module):
         Raises `ValueError` unless the query is a unit vector [d] and the numbers are integers >= 0.
         """
         q = unit_vector("query", query, self.d)
-        phase = 2 * np.pi * np.moveaxis(self.turns.host_phase(whole_positions("number", number) + np.uint64(self.first)), 0, -1)
+        numbers = whole_positions("number", number)
+        require(np.all(numbers <= np.uint64(LARGEST_POSITION - self.first)), "number", "be below 2^63 - first", number)
+        phase = 2 * np.pi * np.moveaxis(self.turns.host_phase(numbers + np.uint64(self.first)), 0, -1)
         return _turned(np, q, np.cos(phase), np.sin(phase), self.pairing, inverse=True)
 
     def position(self, high: Word, low: Word) -> Position:
@@ -126,6 +135,14 @@ class Rope(eqx.Module):
     def _require_last_axis(self, x) -> None:
         good = x.ndim > 0 and x.shape[-1] == self.d
         require(good, "x", f"have {self.d} entries along its last axis", f"of shape {tuple(x.shape)}")
+
+
+def _require_one_shape(x, position) -> None:
+    """Raises `ValueError` unless the shape of the positions and the leading axes of x broadcast."""
+    try:
+        np.broadcast_shapes(np.shape(position), x.shape[:-1])
+    except ValueError:
+        reject("position", f"fit the leading axes {tuple(x.shape[:-1])} of x", f"of shape {np.shape(position)}")
 
 
 def _turned(xp, x, cos, sin, pairing: str, inverse: bool, axis: int = -1):

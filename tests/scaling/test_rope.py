@@ -350,7 +350,7 @@ BAD = [
     (lambda: Rope.geometric(5), "must be even where all coordinates are rotated (give `rotated` for fewer), but was 5."),
     (lambda: Rope.geometric(6, rotated=3), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 3."),
     (lambda: Rope.geometric(6, rotated=8), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 8."),
-    (lambda: Rope.geometric(6, rotated=0), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 0."),
+    (lambda: Rope.geometric(6, rotated=0), "Argument `rotated` must be an integer >= 2, but was 0."),
     (lambda: to_half_split(np.ones(5)), "Argument `rotated` must be an even integer >= 2 and <= 5, but was 5."),
     (lambda: to_interleaved(np.ones(6), 3), "Argument `rotated` must be an even integer >= 2 and <= 6, but was 3."),
     (lambda: to_half_split(2.0), "Argument `x` must be an array [..., d], but was of shape ()."),

@@ -86,6 +86,19 @@ def test_outputs_need_one_query():
         scaling.simulate(context, n=100, beta=1.0, replicates=2, seed=0, engine="keys", statistics=["output_square"], query=QUERY)
 
 
+def test_positions_beyond_the_digits_of_a_float():
+    assert Rope(2, FractionsOfATurn(["1/2"]), first=2**53 + 1).first == 2**53 + 1
+    np.testing.assert_allclose(Rope(2, FractionsOfATurn(["1/2"]), first=2**53 + 1).targets([1.0, 0.0], 0), [-1, 0], atol=1e-15)
+    integers = Rope.geometric(4, 7.0).rotate(jnp.array([1, 2, 3, 4]), 5)
+    np.testing.assert_allclose(integers, Rope.geometric(4, 7.0).rotate([1, 2, 3, 4], 5), rtol=1e-5)
+
+
+def test_clusters_that_never_repeat():
+    stream, index = random.root(0, "a"), jnp.arange(8, dtype=jnp.uint32)
+    context = GeometricClusters(scaling.Uniform(2), 1e-300)
+    assert len({tuple(x) for x in np.asarray(_keys(context, stream, jnp.uint32(0), index)).tolist()}) == 8
+
+
 def test_rotary_refuses():
     rope = Rope.geometric(4)
     for make, message in (
@@ -130,8 +143,13 @@ SWEEP = {"seed": 0, "replicates": 4, "axes": {"d": [4], "n": [100], "gamma": [1.
         ({"kind": "iid", "base": 10.0}, "context.base: must be left out where the context is iid"),
         ({"kind": "rope", "m": 1}, "context.m: must be left out where the context is rope"),
         ({"kind": "rope", "rotated": 3}, "context.rotated: must be"),
-        ({"kind": "rope", "turns": ["1/5", "1/7", "1/9"]}, "context.frequencies: must be of at most 2 planes where d = 4"),
-        ({"kind": "rope", "turns": ["1/0"]}, "context.turns: must be a list of fractions"),
+        ({"kind": "rope", "turns": ["1/5", "1/7", "1/9"]}, "context.turns: must have at most 2 frequencies, one a plane"),
+        ({"kind": "rope", "turns": [True]}, "context.turns: must be fractions of a turn"),
+        ({"kind": "rope", "turns": ["1e9"]}, "context.turns: must be fractions of a turn"),
+        ({"kind": "rope", "turns": ["1/5"], "original_length": 9}, "context.original_length: must be left out where `turns`"),
+        ({"kind": "moving-average", "m": 1, "drift": [1, 2]}, "context.drift: must have 4 numbers"),
+        ({"kind": "moving-average", "m": 10**12}, "context.m: must be below 65536"),
+        ({"kind": "rope", "turns": ["1/0"]}, "context.turns: must be fractions of a turn"),
         ({"kind": "rope", "base": 10.0, "angles": [1.0]}, "context.base: must be left out where `angles` gives the frequencies"),
         ({"kind": "rope", "factor": 2.0}, "context.original_length: must be given for YaRN"),
         ({"kind": "moving-average"}, "context.weights: must be given for moving averages"),
@@ -156,7 +174,7 @@ def test_mistakes_in_the_table_of_a_sweep(context, message):
         ("--context rop", "Argument `context` must be one of"),
         ("--rope-base 10", "Argument `rope-base` must be left out where the context is iid"),
         ("--context rope --rotated 3", "Argument `rotated` must be"),
-        ("--context rope --rope-turns 1/5,1/6,1/7", "Argument `frequencies` must be of at most 2 planes"),
+        ("--context rope --rope-turns 1/5,1/6,1/7", "Argument `rope-turns` must have at most 2 frequencies"),
         ("--context rope --rope-base one", "Argument `rope-base` must be a number"),
         ("--context rope --pairing half", "Argument `pairing` must be one of"),
         ("--context rope --engine keys --statistics output_square --density vmf --concentration 1", "`engine` must serve"),
