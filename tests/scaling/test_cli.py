@@ -210,7 +210,7 @@ def test_regime(capsys):
     found = answer(capsys, f"regime {CELL}")
     assert list(found) == [
         "regime", "output_regime", "gamma", "tau", "log_window", "log_intensity", "alpha", "top_weight", "d", "n", "beta",
-        "concentration", "note", "laws",
+        "concentration", "note", "extremal_index", "laws",
     ]  # fmt: skip
     assert found["regime"] == "subcritical"
     assert found["n"] == 1_000_000 and isinstance(found["n"], int)

@@ -51,7 +51,6 @@ def by_hand(context: AbstractContext, n: int, beta: float, replicate: int, seed:
         Rotary(
             FixedClusters(scaling.VonMisesFisher(QUERY, 2.0), 3), Rope(4, FractionsOfATurn(["1/5", "2/7"]), pairing="half-split")
         ),
-        GeometricClusters(scaling.Uniform(4), 0.5),
     ],
 )
 def test_rows_are_softmax_over_the_targets(context):

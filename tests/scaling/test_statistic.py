@@ -21,6 +21,7 @@ TABLE = {
     "entropy": float(-np.sum(A * np.log(A))),
     "log_partition": float(np.log(1.75) - 0.2),
     "mean_d2q": float(A @ T),
+    "nearest_d2q": float(np.min(T)),
     "tangential_square_given_d2q": float(A**2 @ (2 * T - T**2)),
     "tangential_square": 0.3,
     "output_square": float((1 - A @ T) ** 2 + 0.3),
