@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.integrate import simpson
 from scipy.special import gammaln
 
 from scaling import _check
@@ -30,18 +29,24 @@ from scaling.law import (
 )
 from scaling.law.base import exp
 from scaling.law.subcritical_output import part_at
+from scaling.rope.row import Row, average_of_row, log_integral, nearest
 
 if TYPE_CHECKING:
-    from scaling.context import AbstractContext, Rotary
+    from scaling.context import AbstractContext, FixedClusters, GeometricClusters
     from scaling.d2q import AbstractD2Q
     from scaling.density import AbstractDensity
+    from scaling.rope import Rope
 
 HIGH = 0.95  # of the expected top weight: one key has it all
 LOW = 1 - HIGH  # a single key still has a visible share
 WINDOW = 20.0  # keys in the active window from which on many share the weight
 LEAST_BETA = 1.0  # below, no two weights differ by more than e^{2 beta}
 POWER_LAW_FACTOR = 2.0  # how far E e^{-beta T} may be from its power law
-_TARGETS = 4096  # of an orbit, over which the law of the distance is averaged
+_PARTED = 10.0  # how much farther than the window and the nearest key two targets are, so that a copy does not see both
+_LONGEST = 1 << 16  # copies of a key whose targets are compared
+_SAME = 1e-20  # D2Q of two targets that are one
+_MOST_COPIES = 10_000  # that the quadrature of the cluster-Poisson limit takes
+_LAST = 1e-3  # probability of that many copies or more
 
 Judge = Callable[[], tuple[str, ...]]
 
@@ -123,10 +128,14 @@ def regime(
 
     A `context` in place of a density (Appendix F): RoPE over independent or m-dependent keys has log C-bar(q) for
     `log_intensity`, which is an average along the orbit; the label goes by the average over the n targets of the row. Moving
-    averages are judged as independent keys with their marginal density, to which they are equal in the limit. Clusters have an
-    `extremal_index` theta below 1: `log_window` still counts keys, the label goes by the theta m_n clusters in it and by the
-    expected weight of the nearest key with all its copies. Keys on a subsphere have the regime of independent keys of
-    its own dimension d, at the beta that the query sees (`Subsphere.effective`): these are the d and the beta of the answer.
+    averages are judged as independent keys with their marginal density, to which they are equal in the limit. Clusters have
+    an `extremal_index` theta below 1: `log_window` still counts keys, the label goes by the theta m_n clusters in it and by
+    the expected weight of the nearest key with all its copies. RoPE over clusters whose copies meet different targets has the
+    limit of Theorem F.3 with `extremal_index` 1, as if its keys were independent: that is beyond the theorem's Assumption
+    2(iii), so `laws` names none. `top_weight` is NaN where C of the row is not known to 5%, and where RoPE does not part the
+    copies at this n and beta; the note says so, and where the nearest key lies beyond the reach of the power law. Keys on a
+    subsphere have the regime of independent keys of its own dimension d, at the beta that the query sees
+    (`Subsphere.effective`): these are the d and the beta of the answer.
 
     **Raises:** `ValueError` naming the argument that is out of range. "Scaling Limits of Long-Context Transformers".
     """
@@ -135,18 +144,24 @@ def regime(
     concentration = _check.finite_at_least("concentration", concentration, 0.0)
     _check.require(concentration <= 1e6, "concentration", "be <= 1e6", concentration)
     if context is not None:
+        from scaling.context import AbstractContext
+
         _check.require(density is None, "density", "be left out beside a context", density)
         _check.require(concentration == 0, "concentration", "be left out beside a context", concentration)
+        _check.require(isinstance(context, AbstractContext), "context", "be a context of `scaling.context`", context)
         _check.require(context.d == d, "context", f"have d = {d}", f"of d = {context.d}")
         return _of_context(n, beta, context, query)
     if density is None:
         if query is not None:
             _check.unit_vector("query", query, d)
         return _regime(d, n, beta, concentration)
+    from scaling.density import AbstractDensity
+
+    _check.require(isinstance(density, AbstractDensity), "density", "be a density", density)
     _check.require(density.d == d, "density", f"have d = {d}", f"of d = {density.d}")
     _check.require(concentration == 0, "concentration", "be left out beside a density", concentration)
     concentration, law = _centred(density, query)
-    found = _regime(d, n, beta, concentration, law)
+    found = _regime(d, n, beta, concentration, None if law is None else Row.of(law))
     if law is None:
         return found
     at = _check.unit_vector("query", np.eye(1, d)[0] if query is None else query, d)
@@ -159,18 +174,29 @@ def _of_context(n: float, beta: float, context: "AbstractContext", query) -> Reg
     d, q = context.d, query_of(query, context.d)
     at = context.at(q) if isinstance(context, Rotary) else context
     if isinstance(at, Rotary):
-        must = "be RoPE over independent or m-dependent keys (Theorem F.3)"
-        _check.require(isinstance(at.context, Independent | MovingAverage), "context", must, at.context.describe()["kind"])
-        law, log_intensity, row, reason = _orbit(n, at, q)
+        keys = at.context
+        repeated = isinstance(keys, FixedClusters | GeometricClusters)
+        if isinstance(keys, FixedClusters | GeometricClusters) and keys.extremal_index == 1:
+            return _of_context(n, beta, Rotary(Independent(at.density), at.rope), query)
+        must = "be RoPE over independent keys, m-dependent ones (Theorem F.3) or clusters"
+        good = repeated or isinstance(keys, Independent | MovingAverage)
+        _check.require(good, "context", must, keys.describe()["kind"])
+        row, log_intensity, reason = average_of_row(at.density, at.rope, q, n, beta)
+        if isinstance(keys, FixedClusters | GeometricClusters):
+            fault = _not_parted(n, beta, at.rope, keys, q, row.log_intensity)
+            parted = "RoPE parts the copies of a key, which is beyond Assumption 2(iii) of Theorem F.3"
+            reason = "; ".join(filter(None, [reason, fault or parted]))
+            row = dataclasses.replace(row, good=row.good and fault is None)
         where = "the local intensity averaged along the orbit (Theorem F.3)"
-        found = _regime(d, n, beta, 0.0, law, log_intensity=log_intensity, log_row=row, appendix=True, where=where)
+        found = _regime(d, n, beta, 0.0, row, log_intensity=log_intensity, appendix=not repeated, where=where)
         return _noted(found, reason)
     if isinstance(at, FixedClusters | GeometricClusters) and at.extremal_index == 1:
         at = Independent(at.density)  # no key is repeated
     if isinstance(at, FixedClusters | GeometricClusters):
         size = FixedSize(at.size) if isinstance(at, FixedClusters) else GeometricSize(at.repeat)
         where = "clusters, each of them one key and its copies (Remark F.2)"
-        return _regime(d, n, beta, 0.0, at.density.d2q(q), size=size, where=where)
+        found = _regime(d, n, beta, 0.0, Row.of(at.density.d2q(q)), size=size, where=where)
+        return _noted(found, _few_clusters(n, size.mean))
     if isinstance(at, Subsphere):
         inner, factor = at.effective(q)
         found = regime(at.density.d, n, factor * beta, density=at.density, query=inner)
@@ -181,39 +207,34 @@ def _of_context(n: float, beta: float, context: "AbstractContext", query) -> Reg
     if isinstance(at, Independent) and not isinstance(context, Rotary):
         return regime(d, n, beta, density=at.density, query=q)
     concentration, law = _centred(at.density, q)
-    found = _regime(d, n, beta, concentration, law, appendix=True)
+    found = _regime(d, n, beta, concentration, None if law is None else Row.of(law), appendix=True)
     return found if isinstance(at, Independent) else _noted(found, "top_weight is that of independent keys")
 
 
-def _orbit(n: float, context: "Rotary", query: np.ndarray) -> "tuple[AbstractD2Q, float, float, str | None]":
-    """The law of the D2Q averaged over the targets of the row, log C-bar(q), the log of the average of C over this row, and what
-    is to be said of it.
+def _few_clusters(n: float, size: float) -> str | None:
+    few = n < WINDOW * size
+    return f"the row has about {n / size:.2g} clusters, too few for the limit" if few else None
 
-    The targets are those of all keys, or of the period of a finite orbit, or else as many that are spread over the row at
-    random, one in each part of it. Where their average of C is within 10% of C-bar, that is what it is taken for.
-    """
-    from scaling.rope import PhaseLaw, log_orbit_intensity
 
-    known = context.rope.frequencies.relations() is not None
-    orbit = PhaseLaw.of(context.rope, query) if known else None
-    count = int(min(n, _TARGETS))
-    if orbit is not None and orbit.period is not None and orbit.period <= count:
-        number = np.arange(orbit.period)
-        weights = (n // orbit.period + (number < n % orbit.period)) / n
-    else:
-        start = [int(n) * i // count for i in range(count + 1)]
-        share = np.random.default_rng(0).random(count)
-        number = np.array([a + int(u * (b - a)) for a, b, u in zip(start, start[1:], share, strict=False)], np.uint64)
-        weights = np.full(count, 1 / count)
-    law, _ = context.density.averaged_d2q(context.rope.targets(query, number), weights)
-    row = float(law.log_intensity)
-    if orbit is None:
-        return law, row, row, "C-bar(q) is the average over this row, since the frequencies do not know their integer relations"
-    log_intensity, _ = log_orbit_intensity(context.density, orbit)
-    away = exp(row - log_intensity)
-    if abs(away - 1) <= 0.1:
-        return law, log_intensity, log_intensity, None
-    return law, log_intensity, row, f"the average of C over this row is {away:.3g} C-bar(q): n is small for the slow planes"
+def _not_parted(
+    n: float, beta: float, rope: "Rope", keys: "FixedClusters | GeometricClusters", query: np.ndarray, log_intensity: float
+) -> str | None:
+    """Why the copies of a key are not like different keys under RoPE, or None. Raises `ValueError` where they never are."""
+    from scaling.context import FixedClusters
+
+    d = rope.d
+    most = keys.size if isinstance(keys, FixedClusters) else math.ceil(math.log(_LAST) / math.log(keys.repeat)) + 1
+    targets = rope.targets(query, np.arange(int(max(2, min(most, _LONGEST)))))
+    between = np.sum((targets[1:] - targets[0]) ** 2, axis=1) / 2  # D2Qs
+    apart, lag = float(np.min(between)), int(np.argmin(between)) + 1
+    must = "be RoPE under which all copies of a key meet different targets, where it is over clusters"
+    _check.require(apart > _SAME, "context", must, f"of targets that are the same {lag} keys on")
+    if reason := _few_clusters(n, keys.mean_cluster_size):
+        return reason
+    window = (d + 1) / 2 / max(beta, 1.0)
+    if apart >= _PARTED * max(nearest(d, n, log_intensity), window):
+        return None
+    return f"RoPE does not part the copies of a key at this n and beta: two of their targets have a D2Q of {apart:.2g}"
 
 
 def _noted(found: Regime, reason: str | None) -> Regime:
@@ -226,29 +247,27 @@ def _regime(
     n: float,
     beta: float,
     concentration: float,
-    law: "AbstractD2Q | None" = None,
+    row: Row | None = None,
     *,
     log_intensity: float | None = None,
-    log_row: float | None = None,
     size: AbstractClusterSize | None = None,
     appendix: bool = False,
     where: str | None = None,
 ) -> Regime:
     """The regime by the law of the D2Q, None for keys that are uniform or centred on the query.
 
-    `log_intensity` is log C-bar(q) and `log_row` the log of the average of C over the targets of the row, which decides on the
-    label; both are that of `law` by default. `appendix` asks for the laws of Appendix F, and `where` says whose critical limit
-    `top_weight` is of.
+    `log_intensity` is log C-bar(q), by default that of the row, which decides on the label. `appendix` asks for the laws of
+    Appendix F, and `where` says whose critical limit `top_weight` is of.
     """
     alpha = 2 / (d - 1)
     log_beta, log_n = math.log(beta) if beta > 0 else -math.inf, math.log(n)
     if log_intensity is None:
-        log_intensity = float(law.log_intensity) if law is not None else centred_log_intensity(d, concentration)
-    log_row = log_intensity if log_row is None else log_row
+        log_intensity = row.log_intensity if row is not None else centred_log_intensity(d, concentration)
+    log_row = log_intensity if row is None else row.log_intensity
     log_window = log_row + log_n - log_beta / alpha
     tau = exp((1 + alpha) * log_beta - alpha * log_n)
-    log_excess = _log_excess(d, beta, concentration, law)
-    if law is None:
+    log_excess = _log_excess(d, beta, concentration, row)
+    if row is None:
         # The weight of the nearest key grows with beta, and is 1 to all digits long before 1e250.
         weight = top_weight(d, n, min(beta, 1e250), concentration)
         label, note = _label(beta, weight, log_window, log_excess)
@@ -256,21 +275,27 @@ def _regime(
         if appendix:
             judge = functools.partial(_orbit_laws, judge)
     else:
-        local = abs(log_excess) <= math.log(POWER_LAW_FACTOR)
+        unknown = math.isnan(log_excess)
+        local = unknown or abs(log_excess) <= math.log(POWER_LAW_FACTOR)
         weight, near = _limit_weights(d, n, alpha, log_window, size) if local else (math.nan, math.nan)
         log_clusters = log_window - (0.0 if size is None else math.log(size.mean))
-        label, reason = _label(beta, near, log_clusters, log_excess)
+        label, reason = _label(beta, near, log_clusters, 0.0 if unknown else log_excess)
+        reason = "it is not known whether the power law holds across the window" if unknown else reason
+        if unknown or not row.good:
+            local, weight = False, math.nan
+        beyond = None
+        if local and weight > 1 / n:
+            beyond = _nearest_beyond(d, n / (1.0 if size is None else size.mean), beta, row)
+            reason = "; ".join(filter(None, [reason, beyond]))
         limit, why = where, ""
         if where is None:
             limit, why = "the local intensity C(q)", ", since the density is not symmetric about the query"
         known = f"top_weight is that of the critical limit with {limit}" if local else "top_weight is not known"
         note = "; ".join(filter(None, [known + why, reason]))
         judge = None
-        if appendix or size is not None:
+        if row.good and row.exact and beyond is None and (appendix or size is not None):
             excess = log_excess + log_row - log_intensity
-            judge = functools.partial(
-                context_laws_within, d, n, beta, log_intensity=log_intensity, log_excess=excess, size=size
-            )
+            judge = functools.partial(context_laws_within, d, n, beta, log_intensity=log_intensity, log_excess=excess, size=size)
     return Regime(
         regime=label,
         output_regime=part_at(tau),
@@ -283,7 +308,7 @@ def _regime(
         d=d,
         n=n,
         beta=beta,
-        concentration=concentration if law is None else None,
+        concentration=concentration if row is None else None,
         note=note,
         extremal_index=1.0 if size is None else size.extremal_index,
         judge=judge,
@@ -325,12 +350,14 @@ def _centred(density: "AbstractDensity", query) -> "tuple[float, AbstractD2Q | N
     return 0.0, density.d2q(at)
 
 
-def _limit_weights(
-    d: int, n: float, alpha: float, log_window: float, size: AbstractClusterSize | None
-) -> tuple[float, float]:
+def _limit_weights(d: int, n: float, alpha: float, log_window: float, size: AbstractClusterSize | None) -> tuple[float, float]:
     """E A_(1) of the limit process with `log_window` for log C, gamma = 1, and with all copies of that key; at least 1/n."""
     if log_window > 60:  # of the order 1/window, and n is at most 1e18
         return 1 / n, 1 / n
+    if size is not None and isinstance(size, FixedSize) and size.size > _MOST_COPIES:
+        # Theorem 3.2 for the clusters, each of whose weights is that of so many keys.
+        _, all_copies = _limit_weights(d, n, alpha, log_window - math.log(size.size), None)
+        return max(all_copies / size.size, 1 / n), all_copies
     if size is not None:
         law = ClusterCritical(d, max(log_window, -50 / alpha), size)  # there one cluster has it all
         one, all_copies = law.means(["top_weight", "top_cluster"]).values()
@@ -350,18 +377,32 @@ def centred_log_intensity(d: int, concentration: float) -> float:
     return float(a * math.log(concentration) - gammaln(a + 1) - _log_uniform_excess(d, concentration))
 
 
-def _log_excess(d: int, beta: float, concentration: float, law: "AbstractD2Q | None") -> float:
+def _log_excess(d: int, beta: float, concentration: float, row: Row | None) -> float:
     """log of E e^{-beta T} over C Gamma(1/alpha + 1) beta^{-1/alpha}; 0 where the power law holds across the window."""
     if beta < LEAST_BETA:
         return -math.inf
-    a = (d - 1) / 2
-    if law is None:
+    if row is None:
         tilted = beta + concentration
-        return _log_uniform_excess(d, tilted) + a * (math.log(beta) - math.log(tilted))
-    # E e^{-beta T} is the integral of P(T <= y / beta) e^{-y}, here over log y.
-    u = np.linspace(math.log(a + 1) - 40 / (a + 1) - 1, math.log(a + 60) + 1, 4001)
-    log_value = law.log_cdf(np.exp(u) / beta) - np.exp(u) + u
-    return _log_integral(log_value, u) - float(law.log_intensity + gammaln(a + 1) - a * math.log(beta))
+        return _log_uniform_excess(d, tilted) + (d - 1) / 2 * (math.log(beta) - math.log(tilted))
+    return _above_power_law(d, beta, row)
+
+
+def _above_power_law(d: int, s: float, row: Row) -> float:
+    a = (d - 1) / 2
+    return row.transform(s) - float(row.log_intensity + gammaln(a + 1) - a * math.log(s))
+
+
+def _nearest_beyond(d: int, n: float, beta: float, row: Row) -> str | None:
+    """Whether the power law does not hold at the distance of the nearest key, where that is beyond the window."""
+    t = nearest(d, n, row.log_intensity)
+    s = max((d - 1) / 2, 1.0) / t
+    if s >= beta:
+        return None
+    log_excess = _above_power_law(d, s, row)
+    if not abs(log_excess) > math.log(POWER_LAW_FACTOR):
+        return None
+    away = f"E exp(-s T) is {exp(log_excess):.2g} times its power law at s = {s:.2g}"
+    return f"the nearest key is beyond the power law ({away}), so top_weight may be far off"
 
 
 def _log_uniform_excess(d: int, s: float) -> float:
@@ -373,9 +414,4 @@ def _log_uniform_excess(d: int, s: float) -> float:
     angle = np.exp(u)
     with np.errstate(divide="ignore"):
         log_value = (2 * a - 1) * np.log(np.abs(np.sin(angle))) + u - 2 * s * np.sin(angle / 2) ** 2
-    return _log_integral(log_value, u) - float((a - 1) * math.log(2) + gammaln(a) - a * math.log(s))
-
-
-def _log_integral(log_value: np.ndarray, at: np.ndarray) -> float:
-    top = float(np.max(log_value))
-    return top + math.log(float(simpson(np.exp(log_value - top), x=at)))
+    return log_integral(log_value, u) - float((a - 1) * math.log(2) + gammaln(a) - a * math.log(s))

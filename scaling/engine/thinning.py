@@ -36,6 +36,7 @@ from scaling.statistic import ranks_of
 MOST_CANDIDATES = 4096
 MOST_ERROR = 1e-3  # of a mean, from the average law; or the tolerance, where that is larger
 _MEMORY = 1 << 23  # numbers of keys that a block of replicates keeps
+_FARTHEST = 1.99  # distance of candidates: densities vanish at 2
 _TOO_FEW = 1e-12  # probability that fewer keys are accepted than a row must have
 
 
@@ -185,7 +186,7 @@ def _envelope(orbit: Average, n: float, k: np.ndarray, least: int) -> tuple[Enve
         t = farthest * np.geomspace(1e-4, 1.0, 50) if farthest else np.zeros(0)
         accepted = np.append(orbit.law.log_pdf(t) - candidates.log_pdf(t), orbit.law.log_intensity - candidates.log_intensity)
         acceptance = float(np.exp(np.min(accepted)))
-        if acceptance < LEAST_ACCEPTANCE:
+        if not acceptance >= LEAST_ACCEPTANCE:
             raise Unfit(f"the density varies so much along the orbit that {acceptance:.1g} of the candidates would be keys")
         count = np.ceil((k + 3 * np.sqrt(k)) / acceptance).astype(int)
         while np.any(few := stats.binom.cdf(least - 1, count, acceptance) > _TOO_FEW):
@@ -200,4 +201,6 @@ def _envelope(orbit: Average, n: float, k: np.ndarray, least: int) -> tuple[Enve
             raise Unfit(f"rows of {n:g} keys are too short for {most} candidates in order under RoPE")
         if reached <= farthest:
             return candidates, count, log_bound, acceptance
-        farthest = 1.01 * reached
+        if farthest == _FARTHEST:
+            raise Unfit("the nearest keys lie all over the sphere, beyond what is thinned under RoPE")
+        farthest = min(1.01 * reached, _FARTHEST)

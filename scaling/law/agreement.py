@@ -139,17 +139,19 @@ def context_laws_within(
     T}, T averaged along the orbit, over its power law C-bar Gamma(1/alpha + 1) beta^{-1/alpha}. A law is named where its
     predictions are within a relative `tolerance` of the critical limit, with clusters or without, in the effective window: the
     window times this excess, so that E Z is that of the row. That sees the curvature of the sphere and the slope of the density,
-    but not that n is finite: no law is named below n = 1 / tolerance. Raises `ValueError` naming an argument that is out of
+    but not that n is finite: no law is named below 1 / tolerance clusters. Raises `ValueError` naming an argument that is out of
     range.
     """
     d, n, beta = _check.dimension(d), _check.context_length(n), _check.finite_at_least("beta", beta, 0.0)
-    if beta == 0 or n * tolerance < 1 or not math.isfinite(log_excess):
+    clusters = n if size is None else n / size.mean
+    if beta == 0 or clusters * tolerance < 1 or not math.isfinite(log_excess):
         return ()
 
     def near(law: AbstractLaw, effective: OrbitCritical | ClusterCritical) -> bool:
         try:
-            predicted = law.predicts()
-            found = effective.means(list(predicted))
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows has no digits, and is refused
+                predicted = law.predicts()
+                found = effective.means(list(predicted))
         except ValueError:  # not a number that can be vouched for
             return False
         return all(abs(value - found[name]) <= tolerance * abs(found[name]) for name, value in predicted.items())

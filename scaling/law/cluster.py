@@ -1,6 +1,7 @@
 """Remark F.2: where keys come in clusters of equal ones, the ordered weights are those of a cluster-Poisson process."""
 
 import math
+import numbers
 from typing import ClassVar
 
 import numpy as np
@@ -42,6 +43,14 @@ class ClusterCritical(AbstractLaw):
     log_window: float
     size: AbstractClusterSize
     beta: float = 1.0
+
+    def __check_init__(self):
+        _check.dimension(self.d)
+        must = "be a real number above -inf"
+        known = isinstance(self.log_window, numbers.Real) and not isinstance(self.log_window, bool)
+        _check.require(known and self.log_window > -math.inf, "log_window", must, self.log_window)
+        _check.require(isinstance(self.size, AbstractClusterSize), "size", "be the law of a cluster size", self.size)
+        _check.finite_at_least("beta", self.beta, 0.0)
 
     @classmethod
     def at(

@@ -56,8 +56,9 @@ class PhaseLaw(eqx.Module):
 
         `relations` (integer vectors (k_0, k_1 ... k_L), k_0 + k . theta = 0, for all planes of the rotation) and `search_bound`
         as in `Subgroup.of`: needed only where the frequencies do not know their relations. Raises `ValueError` as that does, and
-        unless the query is a unit vector [d].
+        unless `rope` is a Rope and the query a unit vector [d].
         """
+        require(isinstance(rope, Rope), "rope", "be a Rope", rope)
         q = unit_vector("query", query, rope.d)
         active = active_planes(rope, q)
         group = Subgroup.of(rope.frequencies, planes=active, relations=relations, search_bound=search_bound)
@@ -74,11 +75,15 @@ class PhaseLaw(eqx.Module):
         return self.group.order
 
     def targets(self, phases: Float64[np.ndarray, "m active"]) -> Targets:
-        """Phi_q(x): the query turned back by phases of the active planes, in turns: [m, d]."""
-        angle = 2 * math.pi * phases
+        """Phi_q(x): the query turned back by phases of the active planes, in turns: [m, d]. Raises `ValueError` for phases of
+        another shape."""
+        count = len(self.active)
+        x = real_array("phases", phases, f"be an array of real numbers with {count} columns")
+        require(x.ndim == 2 and x.shape[1] == count, "phases", f"have shape (m, {count})", f"of shape {x.shape}")
+        angle = 2 * math.pi * x
         cos, sin = np.cos(angle), np.sin(angle)
         first, second = self.rope.coordinates[:, list(self.active)]
-        u = np.repeat(self.query[None], len(phases), axis=0)
+        u = np.repeat(self.query[None], len(x), axis=0)
         a, b = self.query[first], self.query[second]
         u[:, first], u[:, second] = a * cos + b * sin, b * cos - a * sin
         return u
@@ -92,9 +97,16 @@ class PhaseLaw(eqx.Module):
         """The mean of f, [m, d] -> [m], under pi_q and an absolute error: an exact sum for periods up to 2^17, the trapezoidal
         rule in dimension 1 and 2, randomly started translations above, with a fixed seed (see `scaling.rope._haar.haar_mean`).
 
-        The error is meant for smooth f. Raises `ValueError` where f does not return finite numbers [m].
+        The error is meant for smooth f. Raises `ValueError` where f is not a function or does not return finite numbers [m].
         """
+        _require_function(f)
         return haar_mean(self.group, lambda phases: _evaluated(f, self.targets(phases)))
+
+    def log_mean(self, log_f: Function) -> tuple[float, float]:
+        """The log of the mean of e^{log_f} under pi_q and the relative error of that mean, for log_f of any size; it may be
+        -inf. Raises `ValueError` where log_f is not a function."""
+        _require_function(log_f)
+        return log_haar_mean(self.group, lambda phases: log_f(self.targets(phases)))
 
     def describe(self) -> dict[str, Any]:
         """The orbit's dimension, components, period and how the relations are known, as JSON-able values."""
@@ -116,8 +128,9 @@ def log_orbit_intensity(density: AbstractDensity, law: PhaseLaw) -> tuple[float,
     about 1e-13. Other densities: `PhaseLaw.mean`, relative to the largest density seen, so that rho may be e^{+-500}.
 
     `(-inf, inf)` where rho is 0 at every node: on infinite orbits that proves nothing. Raises `ValueError` for a density of
-    another dimension.
+    another dimension, and a law that is not a PhaseLaw.
     """
+    require(isinstance(law, PhaseLaw), "law", "be a PhaseLaw", law)
     good = isinstance(density, AbstractDensity) and density.d == law.rope.d
     require(good, "density", f"be a density in dimension {law.rope.d}", density)
     log_mean, error = _log_mean(density, law)
@@ -140,7 +153,7 @@ def _log_mean(density: AbstractDensity, law: PhaseLaw) -> tuple[float, float]:
         total = float(np.logaddexp.reduce(weighted))
         shares = np.exp(weighted - total) if total > -math.inf else np.ones(len(parts))
         return total, float(shares @ np.array([error for _, error in parts]))
-    return log_haar_mean(law.group, lambda phases: _log_density(density, law.targets(phases)))
+    return law.log_mean(lambda u: _log_density(density, u))
 
 
 def _log_mean_exponential(law: PhaseLaw, v: Float64[np.ndarray, " d"]) -> tuple[float, float]:
@@ -162,8 +175,10 @@ def empirical_mean(rope: Rope, query: Any, f: Function, n: int | float) -> float
     """(1/n) sum of f(u_i) over the targets of keys 0 ... n-1, f: [m, d] -> [m].
 
     Every term is computed for n <= 2^20; beyond, orbits of known finite period up to 2^20 are summed by residues. Raises
-    `ValueError` for larger n otherwise, and where f does not return finite numbers [m].
+    `ValueError` for larger n otherwise, where f is not a function, and where it does not return finite numbers [m].
     """
+    require(isinstance(rope, Rope), "rope", "be a Rope", rope)
+    _require_function(f)
     q, count = unit_vector("query", query, rope.d), whole("n", n, 1)
     if count <= EXACT_ORBIT:
         return math.fsum(np.sum(_evaluated(f, u)) for _, u in _orbit(rope, q, count)) / count
@@ -183,6 +198,8 @@ def birkhoff_mean(rope: Rope, query: Any, f: Function, n: int | float) -> float:
     Das, Saiki, Sander, Yorke, "Quantitative quasiperiodicity" (Nonlinearity 30, 2017). All planes must have turned several
     times. Raises `ValueError` unless n is an integer in [1, 2^20], and where f does not return finite numbers [m].
     """
+    require(isinstance(rope, Rope), "rope", "be a Rope", rope)
+    _require_function(f)
     q, count = unit_vector("query", query, rope.d), whole("n", n, 1)
     require(count <= EXACT_ORBIT, "n", f"be at most {EXACT_ORBIT}", n)
     total = norm = 0.0
@@ -203,6 +220,10 @@ def _orbit(rope: Rope, query, count: int) -> Iterator[tuple[np.ndarray, Targets]
     for first in range(0, count, _BLOCK):
         number = np.arange(first, min(first + _BLOCK, count))
         yield number, rope.targets(query, number)
+
+
+def _require_function(f: Any) -> None:
+    require(callable(f), "f", "be a function of targets [m, d]", f)
 
 
 def _evaluated(f: Function, u: Targets) -> Float64[np.ndarray, " m"]:

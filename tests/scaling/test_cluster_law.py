@@ -209,6 +209,12 @@ def test_laws_of_the_appendix_at_a_row():
         (lambda: GeometricSize(1.0), r"Argument `repeat` must be a probability in \[0, 1\)"),
         (lambda: GeometricSize(-0.1), "Argument `repeat` must be finite and >= 0"),
         (lambda: GeometricSize(1 - 1e-12), "Argument `repeat` must be at most 1 - 1/16777216"),
+        (lambda: ClusterCritical(1, 0.0, FixedSize(2)), "Argument `d` must be an integer >= 2"),
+        (
+            lambda: ClusterCritical(4, math.nan, FixedSize(2)),
+            "Argument `log_window` must be a real number above -inf",
+        ),
+        (lambda: ClusterCritical(4, 0.0, FixedSize(2), math.nan), "Argument `beta` must be finite and >= 0"),
         (lambda: ClusterCritical(3, 0.0, FixedSize(2)).mean("iprs"), "did you mean `ipr`"),
         (lambda: ClusterCritical(3, 0.0, FixedSize(20_000)).mean("ipr"), "Argument `size` must have a mean of at most 10000"),
         (lambda: ClusterCritical(3, 700.0, FixedSize(2)).mean("ipr"), "Argument `log_window` must be smaller"),

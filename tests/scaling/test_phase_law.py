@@ -309,5 +309,7 @@ def test_intensity_of_an_invariant_density():
         log_orbit_intensity(Uniform(6), law)
     with pytest.raises(ValueError, match="`query` must have norm 1"):
         PhaseLaw.of(rope, np.ones(7))
+    with pytest.raises(ValueError, match=r"`phases` must have shape \(m, 3\), but was of shape \(2, 5\)"):
+        law.targets(np.zeros((2, 5)))
     with pytest.raises(ValueError, match="`seed` must be an integer >= 0"):
         law.sample(-1, 3)

@@ -8,11 +8,13 @@ import pytest
 from scipy.special import gammaln, ive
 
 from scaling.context import FixedClusters, GeometricClusters, Independent, MovingAverage, Rotary, Subsphere
-from scaling.density import Quadratic, Uniform, VonMisesFisher
+from scaling.density import Mixture, Quadratic, Uniform, VonMisesFisher
+from scaling.density.laplace import has_log_laplace, log_laplace
 from scaling.exact import critical_beta, top_weight
 from scaling.law import ClusterCritical, FixedSize, GeometricSize
 from scaling.regime import Regime, centred_log_intensity, regime
 from scaling.rope import FractionsOfATurn, GivenFrequencies, Rope
+from scaling.rope.row import average_of_row, log_transform
 from tests.scaling.points import unit
 
 FIVE = Rope(5, FractionsOfATurn(["1/5", "2/5"]))  # an orbit of period 5
@@ -147,7 +149,10 @@ def test_power_law_of_any_law_agrees_with_that_of_uniform_keys():
         ({"density": Uniform(5), "context": Independent(Uniform(5))}, "Argument `density` must be left out beside a context"),
         ({"concentration": 1.0, "context": Independent(Uniform(5))}, "Argument `concentration` must be left out"),
         ({"context": MovingAverage.equal(4, 1)}, "Argument `context` must have d = 5, but was of d = 4"),
-        ({"context": Rotary(FixedClusters(VonMisesFisher(np.eye(5)[0], 1.0), 2), FIVE)}, "RoPE over independent or m-dependent"),
+        ({"context": Rotary(FixedClusters(Uniform(5), 6), FIVE)}, "RoPE under which all copies .* that are the same 5 keys on"),
+        ({"context": Rotary(Subsphere(Uniform(3), np.eye(5)[:, :3]), FIVE)}, "RoPE over independent keys, m-dependent ones"),
+        ({"context": "x"}, "Argument `context` must be a context of `scaling.context`, but was 'x'"),
+        ({"density": "x"}, "Argument `density` must be a density, but was 'x'"),
         ({"query": [1.0, 0.0]}, "Argument `query` must have shape"),
         ({"query": [2.0, 0.0, 0.0, 0.0, 0.0]}, "Argument `query` must have norm 1"),
     ],
@@ -261,3 +266,83 @@ def test_subsphere_has_the_regime_of_its_own_dimension():
     found = regime(5, 1e6, 1e6, context=Subsphere(Uniform(3), basis), query=q)
     assert dataclasses.replace(found, note=None) == regime(3, 1e6, 0.6 * 1e6) and "S^2 at 0.6 times" in str(found.note)
     assert found.laws == ("3.2",)
+
+
+def test_average_of_concentrated_keys_under_rope():
+    """The intensity is the mean over all targets of the row, beyond what any rule with few laws sees, and the excess is exact."""
+    rope, mean, k, n = Rope(2, GivenFrequencies([1.0])), np.array([0.6, 0.8]), 1e5, 10_000
+    density = VonMisesFisher(mean, k)
+    rho = np.exp(-k * np.sum((rope.targets([1.0, 0.0], np.arange(n)) - mean) ** 2, axis=1) / 2)
+    assert density.averaged_d2q(rope.targets([1.0, 0.0], np.arange(n)), np.full(n, 1 / n))[1] > 0.05
+    found = regime(2, n, 1e8, context=Rotary(Independent(density), rope))
+    expected = math.log(np.mean(rho)) - density.log_normaliser + math.log(2 * math.sqrt(2))  # C = (2 pi)^a rho / Gamma(a + 1)
+    assert found.log_intensity == pytest.approx(expected, abs=1e-9)
+
+
+def test_rows_too_long_for_all_targets():
+    slow, keys = FractionsOfATurn(["1/7", "1/1000003"]), VonMisesFisher(np.full(4, 0.5), 2.0)
+    context = Rotary(Independent(keys), Rope(4, slow))
+    row, log_intensity, note = average_of_row(keys, context.rope, np.eye(4)[0], 1e12, 1e8)
+    assert row.good and row.log_intensity == log_intensity and note is None
+    peaked = VonMisesFisher(np.eye(4)[0], 1e6)
+    row, log_intensity, note = average_of_row(peaked, Rope(4, GivenFrequencies([1.0, math.sqrt(2)])), np.full(4, 0.5), 1e12, 1e8)
+    assert not row.good and "known to a factor" in str(note)
+
+
+def test_few_laws_that_disagree_are_noted():
+    """The intensity is the mean over the row; the average of 24 laws decides on the reach of the power law alone."""
+    context = Rotary(Independent(Quadratic(np.diag([30.0, 0.0, 0.0]))), Rope(3, GivenFrequencies([1.0])))
+    found = regime(3, 3e4, 3000.0, context=context, query=[0.8, 0.0, 0.6])
+    assert "the average of the laws of the D2Q over this row is known to a factor" in str(found.note) and found.laws == ()
+    assert "the nearest key is beyond the power law" in str(found.note)
+
+
+def test_laplace_transforms_in_closed_form():
+    centred, uniform = VonMisesFisher([0.0, 0.6, 0.8], 40.0), Uniform(3)
+    mixture, q = Mixture([centred, uniform], [0.3, 0.7]), np.array([0.0, 0.0, 1.0])
+    for density in (centred, uniform, mixture):
+        for s in (0.5, 30.0, 1e5):
+            assert log_laplace(density, q[None], s)[0] == pytest.approx(
+                log_transform(density.d2q(q), s), abs=1e-5
+            )  # Simpson, and a kink at T = 2
+    assert has_log_laplace(mixture) and not has_log_laplace(Quadratic(np.eye(3)))
+    assert math.isfinite(log_laplace(centred, q[None], 1e300)[0])
+
+
+def test_large_beta_of_any_row_is_silent():
+    context = Rotary(Independent(VonMisesFisher(np.eye(5)[0], 1.0)), FIVE)
+    found = regime(5, 1e18, 1e300, context=context)
+    assert (found.regime, found.top_weight, found.laws) == ("supercritical", 1.0, ("F.3", "F.4"))
+
+
+def test_clusters_of_any_size():
+    found = regime(4, 1e12, 1e6, context=FixedClusters(Uniform(4), 20_000))
+    assert found.top_weight == pytest.approx(regime(4, 1e12, 1e6 * 20_000 ** (2 / 3)).top_weight / 20_000, rel=1e-4)
+    few = regime(4, 1000, 100.0, context=FixedClusters(Uniform(4), 1 << 24))
+    assert "too few for the limit" in str(few.note) and few.laws == ()
+
+
+def test_rope_parts_the_copies_of_a_key():
+    density = VonMisesFisher(unit(5, 3), 3.0)
+    alone = regime(5, 1e12, 1e6, context=Rotary(Independent(density), FIVE))
+    for clusters in (FixedClusters(density, 5), GeometricClusters(density, 0.2)):
+        if isinstance(clusters, GeometricClusters):
+            rope = Rope(5, FractionsOfATurn(["1/101", "2/5"]))
+            alone = regime(5, 1e12, 1e6, context=Rotary(Independent(density), rope))
+        else:
+            rope = FIVE
+        found = regime(5, 1e12, 1e6, context=Rotary(clusters, rope))
+        assert (found.regime, found.top_weight, found.extremal_index) == (alone.regime, alone.top_weight, 1.0)
+        assert "beyond Assumption 2(iii)" in str(found.note) and found.laws == ()
+    single = regime(5, 1e12, 1e6, context=Rotary(FixedClusters(density, 1), FIVE))
+    assert single == regime(5, 1e12, 1e6, context=Rotary(Independent(density), FIVE))
+    # A ten-thousandth of a turn is nothing beside the distance of the nearest key, nor are two clusters a limit.
+    for n, rope in ((1e12, Rope(5, FractionsOfATurn(["1/10000"]))), (10, FIVE)):
+        near = regime(5, n, 1e4, context=Rotary(FixedClusters(density, 5), rope))
+        assert math.isnan(near.top_weight) and ("does not part" in str(near.note) or "too few" in str(near.note))
+
+
+def test_nearest_key_beyond_the_power_law_is_noted():
+    density, q = Quadratic(np.diag([30.0, 0.0, 0.0])), [0.8, 0.0, 0.6]
+    assert "the nearest key is beyond the power law" in str(regime(3, 3e4, 3000.0, density=density, query=q).note)
+    assert "nearest key" not in str(regime(3, 1e12, 1e9, density=density, query=q).note)

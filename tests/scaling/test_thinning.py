@@ -137,6 +137,12 @@ def test_numbers_of_candidates_are_distinct_and_uniform():
     [
         (DENSITY, {"names": ["displacement(1)"]}, "outputs are those of one fixed query"),
         (DENSITY, {"n": 300, "beta": 20.0}, "rows of 300 keys are too short|n = 300 needs more"),
+        # The nearest keys lie across the sphere, where the density is e^100000 times that at the targets.
+        (
+            Quadratic(np.diag([0, 0, 0, 1e5])),
+            {"rope": Rope(4, FractionsOfATurn(["1/5"])), "query": np.eye(4)[0]},
+            "the density varies so much along the orbit that 0 of the candidates would be keys",
+        ),
         (VonMisesFisher(MEAN, 300.0), {}, "the density varies so much along the orbit that .* of the candidates would be keys"),
         (DENSITY, {"beta": 10.0}, "rows of 4000 keys are too short for .* candidates|n = 4000 needs more"),
     ],
