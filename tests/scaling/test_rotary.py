@@ -47,10 +47,7 @@ def by_hand(context: AbstractContext, n: int, beta: float, replicate: int, seed:
 @pytest.mark.parametrize(
     "context",
     [
-        Rotary(MovingAverage(4, [1.0, -2.0, 0.5]), Rope.geometric(4, 10.0, rotated=2, first=10**9)),
-        Rotary(
-            FixedClusters(scaling.VonMisesFisher(QUERY, 2.0), 3), Rope(4, FractionsOfATurn(["1/5", "2/7"]), pairing="half-split")
-        ),
+        Rotary(MovingAverage(4, [1.0, -2.0, 0.5]), Rope.geometric(4, 10.0, rotated=2, pairing="half-split", first=10**9)),
     ],
 )
 def test_rows_are_softmax_over_the_targets(context):
