@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling._check import reject
-from scaling.context import AbstractContext
+from scaling.context import AbstractContext, Rotary
 from scaling.statistic import Statistic
 
+NO_OUTPUTS = "outputs are those of one fixed query, and under RoPE every key meets another one"
 Progress = Callable[[float], None]  # called with the share of the work that was just done; the shares add up to 1
 
 
@@ -46,6 +47,11 @@ class Request(eqx.Module):
             if statistic.coordinate > most:
                 must = f"name coordinates of the displacement from 1 to {most}"
                 reject("statistics", must, statistic.name)
+
+    @property
+    def context_at_query(self) -> AbstractContext:
+        """The context, without a rotation that makes no difference at the query."""
+        return self.context.at(self.query) if isinstance(self.context, Rotary) else self.context
 
     @property
     def matrix(self) -> Float[np.ndarray, "m d"]:

@@ -22,7 +22,7 @@ from scaling.d2q import AbstractD2Q
 from scaling.density import AbstractDensity
 from scaling.density.angular import AbstractAngular
 from scaling.engine import marks, order, remainder, thinning
-from scaling.engine.base import AbstractEngine, Request, Samples
+from scaling.engine.base import NO_OUTPUTS, AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
 from scaling.engine.sums import Cells, add_key, add_rest, no_keys
 from scaling.statistic import ranks_of
@@ -37,10 +37,10 @@ class Extremes(AbstractEngine):
         """Dependent contexts cannot be served, since order statistics need independent keys; nor directions that vary so much
         at the distance of the nearest keys that nearly all proposals would be rejected, nor orbits under RoPE along which the
         density varies so much that nearly all candidates would; nor densities with an edge."""
-        context, directions = _context(request), any(s.directions for s in request.statistics)
+        context, directions = request.context_at_query, any(s.directions for s in request.statistics)
         if isinstance(context, Rotary) and isinstance(context.context, Independent):
             if directions:
-                return "outputs are those of one fixed query, and under RoPE every key meets another one"
+                return NO_OUTPUTS
             return thinning.refusal(context, request)
         if context.d2q(request.query) is None:
             return "engine `extremes` needs independent keys that all have one D2Q law, or RoPE over such"
@@ -67,18 +67,12 @@ class Extremes(AbstractEngine):
 
     def batches(self, request: Request) -> Iterator[Samples]:
         """Blocks of replicates of all cells; every n is one plan."""
-        context = _context(request)
+        context = request.context_at_query
         if isinstance(context, Rotary):
             plans = [thinning.ThinnedKeys(context, request, i) for i in range(len(request.n))]
             return batches(self.name, request, plans, min(plan.most for plan in plans))
         directions = any(s.directions for s in request.statistics)
         return batches(self.name, request, _plans(context, request), width=context.d - 1 if directions else 1)
-
-
-def _context(request: Request) -> AbstractContext:
-    """The context, without a rotation that makes no difference."""
-    context = request.context
-    return context.at(request.query) if isinstance(context, Rotary) else context
 
 
 def _plans(context: AbstractContext, request: Request) -> "list[NearestKeys]":

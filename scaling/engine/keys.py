@@ -20,7 +20,7 @@ from scaling import random, sphere
 from scaling.attention import Leading, Row, Scalar, absorb, block_state, collapse, empty, map_row, merge, row_of
 from scaling.context import AbstractContext, Independent, Rotary
 from scaling.engine import order
-from scaling.engine.base import AbstractEngine, Request, Samples
+from scaling.engine.base import NO_OUTPUTS, AbstractEngine, Request, Samples
 from scaling.engine.batch import batches
 from scaling.engine.orbit import Orbit
 from scaling.statistic import ranks_of
@@ -41,8 +41,8 @@ class Keys(AbstractEngine):
 
     def refusal(self, request: Request) -> str | None:
         """Only rows that are too long to be drawn are refused, and outputs under RoPE."""
-        if isinstance(_context(request), Rotary) and any(s.directions for s in request.statistics):
-            return "outputs are those of one fixed query, and under RoPE every key meets another one"
+        if isinstance(request.context_at_query, Rotary) and any(s.directions for s in request.statistics):
+            return NO_OUTPUTS
         if max(request.n) >= MOST_KEYS:
             return f"engine `keys` draws every key, at most {MOST_KEYS - 1} of them, and n = {max(request.n):g} was asked for"
         deepest = max(ranks_of(request.statistics), default=1)
@@ -62,17 +62,11 @@ class Keys(AbstractEngine):
         yield from batches(self.name, request, plans, max(1, min(plan.most for plan in plans)))
 
 
-def _context(request: Request) -> AbstractContext:
-    """The context, without a rotation that makes no difference."""
-    context = request.context
-    return context.at(request.query) if isinstance(context, Rotary) else context
-
-
 class _Plan:
     """What the device needs for a group of n that share their betas."""
 
     def __init__(self, request: Request, group: tuple[int, ...]):
-        context, query, dtype = _context(request), request.query, np.dtype(request.dtype)
+        context, query, dtype = request.context_at_query, request.query, np.dtype(request.dtype)
         law = context.marginal(query)
         n = np.array([request.n[i] for i in group])
         beta = request.beta[group[0]]

@@ -54,10 +54,7 @@ class Orbit(eqx.Module):
 
     def targets(self, start: UInt32[Array, ""]) -> Float[Array, "key d"]:
         """The targets of the keys number start, start + 1, ..., one chunk of them."""
-        position = Position(self.first_high, self.first_low).plus(Position(jnp.zeros_like(start), start))
-        cosine, sine = self.turns.rotation(position.high, position.low, self.query.dtype)
-        turning = self.sign != 0
-        turned = jnp.where(turning, cosine[self.plane] * self.query + sine[self.plane] * self.partner, self.query)
+        turned = self.target(Position(jnp.zeros_like(start), start))
         return jnp.asarray(self.cosine) * turned + self.sine * turned[self.exchanged]
 
     def target(self, number: Position) -> Float[Array, "d *key"]:
