@@ -13,23 +13,21 @@ from typing import NoReturn
 
 import tyro
 
-from scaling.cli.base import Command
-from scaling.cli.command import COMMANDS
-
-_DESCRIPTION = "What softmax attention does when the context grows: exact values, limit laws and simulation on the sphere."
+from scaling.cli.base import Command, Program
 
 
-def parse(words: Sequence[str]) -> Command | None:
-    """The command that the words ask for, or None if they asked for help, which was shown. Raises `ValueError` for a mistake."""
+def parse(words: Sequence[str], program: Program) -> Command | None:
+    """The command of the program that the words ask for, or None if they asked for help, which was shown. Raises `ValueError`
+    for a mistake."""
     if not any(word in ("-h", "--help") for word in words) and not (words and words[0].startswith("--tyro-")):
-        _check_words(words)
+        _check_words(words, program)
     boxes = StringIO()
     try:
         with redirect_stderr(boxes):
             return tyro.extras.subcommand_cli_from_dict(
-                COMMANDS,  # pyright: ignore[reportArgumentType]
-                prog="scaling",
-                description=_DESCRIPTION,
+                dict(program.commands),  # pyright: ignore[reportArgumentType]
+                prog=program.name,
+                description=program.about,
                 args=list(words),
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
             )
@@ -66,13 +64,14 @@ def _flags(command: type) -> _Flags:
     return found
 
 
-def _check_words(words: Sequence[str]) -> None:
+def _check_words(words: Sequence[str], program: Program) -> None:
+    commands = program.commands
     if not words:
-        raise ValueError(f"A command must be given, one of {', '.join(COMMANDS)}; see scaling --help.")
+        raise ValueError(f"A command must be given, one of {', '.join(commands)}; see {program.name} --help.")
     name, rest = words[0], list(words[1:])
-    if name not in COMMANDS:
-        _unknown("command", name, list(COMMANDS))
-    flags, seen, free = _flags(COMMANDS[name]), set(), []
+    if name not in commands:
+        _unknown("command", name, list(commands))
+    flags, seen, free = _flags(commands[name]), set(), []
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or _is_number(word):
@@ -96,7 +95,7 @@ def _check_words(words: Sequence[str]) -> None:
         raise ValueError(f"The word {free[len(flags.positional)]!r} must be left out or belong to a flag of `{name}`.")
     missing = [p.upper() for p in flags.positional[len(free) :]] + [f for f in flags.required if f not in seen]
     if missing:
-        raise ValueError(f"The command `{name}` must be given {', '.join(missing)}; see scaling {name} --help.")
+        raise ValueError(f"The command `{name}` must be given {', '.join(missing)}; see {program.name} {name} --help.")
 
 
 def _is_number(word: str) -> bool:
