@@ -3,3 +3,59 @@
 Source of the theorems: section 7 and Appendix D of "Sink vs. diagonal patterns as mechanisms for attention switch and
 oversmoothing prevention".
 """
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toyblocks.block import Block as Block
+    from toyblocks.block import Cost as Cost
+    from toyblocks.evaluate import Evaluation as Evaluation
+    from toyblocks.evaluate import evaluate as evaluate
+    from toyblocks.task import Backcopy as Backcopy
+    from toyblocks.task import Grouped as Grouped
+
+    backcopy, grouped = Backcopy, Grouped
+
+# Loaded on first use: the command line answers --help without JAX.
+_HOME = {
+    "Backcopy": ("toyblocks.task", "Backcopy"),
+    "Block": ("toyblocks.block", "Block"),
+    "Cost": ("toyblocks.block", "Cost"),
+    "Evaluation": ("toyblocks.evaluate", "Evaluation"),
+    "Grouped": ("toyblocks.task", "Grouped"),
+    "backcopy": ("toyblocks.task", "Backcopy"),  # the tasks by the names that the command line has
+    "evaluate": ("toyblocks.evaluate", "evaluate"),
+    "grouped": ("toyblocks.task", "Grouped"),
+}
+_PARTS = ("figure", "task")  # modules to reach into
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"toyblocks.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'toyblocks' has no attribute {name!r}")
+    module, attribute = _HOME[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class _Package(ModuleType):
+    """The import of a submodule binds its name in the package; `evaluate` must stay the function, whoever imports the file
+    first."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
