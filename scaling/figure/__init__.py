@@ -4,7 +4,6 @@ One file per figure; to add one, write a module with `draw_from`, and `SWEEPS` i
 if it is exact, and give it a line in one of the tables here.
 """
 
-import os
 from collections.abc import Mapping
 from importlib import import_module
 from os import PathLike
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling._check import known
+from scaling.figure.place import directories
 
 # Loaded when drawn: the names can be listed without JAX or matplotlib.
 _SIMULATED: Mapping[str, str] = {"ordered-weights": "scaling.figure.ordered_weights"}
@@ -53,14 +53,7 @@ def draw(
     cells that failed.
     """
     known("name", name, figure_names())
-    out = _directory("out", out)
-    store = out if store is None else _directory("store", store)
-    for argument, path in (("out", out), ("store", store)):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"Argument `{argument}` must be a directory, but '{path}' is not ({error.strerror}).") from error
-
+    out, store = directories(out, store)
     size, suffix = ("quick", "-quick") if quick else ("full", "")
     if name in _EXACT:
         from scaling.figure.cells import load_or_compute
@@ -89,22 +82,6 @@ def _simulated(name: str, sweeps: Mapping[str, Any], store: Path, suffix: str, p
         data[panel] = run_sweep(config, path, progress=progress)
         _require_finished(data[panel], path)
     return data
-
-
-def _directory(argument: str, value: str | PathLike) -> Path:
-    """The directory `value`, which need not exist, or `ValueError` unless it can be made and written to."""
-    path = Path(value).absolute()
-    try:
-        standing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
-        is_directory, mode = standing.is_dir(), standing.stat().st_mode
-    except OSError as error:
-        raise ValueError(f"Argument `{argument}` must be a directory, but '{path}' is not ({error.strerror}).") from error
-    if not is_directory:
-        raise ValueError(f"Argument `{argument}` must be a directory, but '{standing}' is a file.")
-    # As for stores: without any write bit someone said no, even to the superuser.
-    if not os.access(standing, os.W_OK | os.X_OK) or not mode & 0o222:
-        raise ValueError(f"Argument `{argument}` must be writable, but there is no write permission in '{standing}'.")
-    return path
 
 
 def _require_finished(data, path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Where a figure goes, and where its stores are: directories that can be written to."""
+
+import os
+from os import PathLike
+from pathlib import Path
+
+
+def directories(out: str | PathLike, store: str | PathLike | None) -> tuple[Path, Path]:
+    """The directories for files and for stores (default: that for files), made if they are missing. Raises `ValueError`, before
+    anything is made, for one that is no directory or cannot be written."""
+    out = _directory("out", out)
+    store = out if store is None else _directory("store", store)
+    for argument, path in (("out", out), ("store", store)):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"Argument `{argument}` must be a directory, but '{path}' is not ({error.strerror}).") from error
+    return out, store
+
+
+def _directory(argument: str, value: str | PathLike) -> Path:
+    """The directory `value`, which need not exist, or `ValueError` unless it can be made and written to."""
+    path = Path(value).absolute()
+    try:
+        standing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
+        is_directory, mode = standing.is_dir(), standing.stat().st_mode
+    except OSError as error:
+        raise ValueError(f"Argument `{argument}` must be a directory, but '{path}' is not ({error.strerror}).") from error
+    if not is_directory:
+        raise ValueError(f"Argument `{argument}` must be a directory, but '{standing}' is a file.")
+    # As for stores: without any write bit someone said no, even to the superuser.
+    if not os.access(standing, os.W_OK | os.X_OK) or not mode & 0o222:
+        raise ValueError(f"Argument `{argument}` must be writable, but there is no write permission in '{standing}'.")
+    return path
