@@ -1,0 +1,189 @@
+"""Training of W_V, W_O and the MLP on the grouped task, with the attention that a pattern demands."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from scaling import _check
+from toyblocks.block import Matrix, rms_norm
+from toyblocks.task import Grouped, Situations, known_pattern, label_error, situations_of
+from toyblocks.train.loop import Checkpoint, Stage, descend
+
+RUNGS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)  # of delta; below the last, float32 does not see the noise
+POOL = 4096  # about as many rows of copy tokens with their group before them are drawn once, for all steps
+BATCH = 64  # of them meet the block at a step, beside every other row there is
+SPREAD = 0.2  # standard deviation of the first weights times the root of their number of inputs; 1 is 10% dearer at n = 2
+
+
+class Values(NamedTuple):
+    """The weights of a block but for W_Q, W_K, as in `Block`, each with a leading axis of seeds."""
+
+    w_v: Float[Matrix, "seeds inner d"]
+    w_o: Float[Matrix, "seeds d inner"]
+    w_1: Float[Matrix, "seeds width d"]
+    b_1: Float[Matrix, "seeds width"]
+    w_2: Float[Matrix, "seeds d width"]
+    b_2: Float[Matrix, "seeds d"]
+
+
+class OutputLoss(eqx.Module):
+    """Mean square distance to the label interval, over d, for the mix of rows of random sequences.
+
+    `listed`: the rows that do not depend on the sequence, with their shares `weight`; `drawn`: rows of copy tokens with their
+    group before them, of which a step takes a random batch with the share that is left. In the coordinates of `own_axes`;
+    `dim` is that of the task.
+    """
+
+    listed: Situations
+    weight: Float[Array, "listed"]
+    drawn: Situations
+    dim: int = eqx.field(static=True)
+    epsilon: float = eqx.field(static=True)
+
+    def __call__(self, weights: Values, rng: Key[Array, ""]) -> Float[Array, ""]:
+        chosen = jax.random.randint(rng, (BATCH,), 0, len(self.drawn.x))
+        rows = jax.tree.map(lambda listed, drawn: jnp.concatenate([listed, drawn[chosen]]), self.listed, self.drawn)
+        share = jnp.concatenate([self.weight, jnp.full(BATCH, (1 - self.weight.sum()) / BATCH)])
+        w_v, w_o, w_1, b_1, w_2, b_2 = weights
+        y = rows.x + rows.attended @ w_v.T @ w_o.T
+        # Coordinates outside the own axes are 0, so that the norm is right but for their number.
+        z = rms_norm(y) * (self.dim / y.shape[-1]) ** 0.5
+        made = y + jax.nn.relu(z @ w_1.T + b_1) @ w_2.T + b_2 - rows.x
+        error, _ = label_error(made, rows.update, self.epsilon)
+        return jnp.sum(share * jnp.sum(error**2, axis=-1)) / self.dim
+
+
+def train_values(
+    task: Grouped,
+    pattern: str,
+    *,
+    seeds: int = 3,
+    width: int | None = None,
+    steps: float | int = 1.0,
+    optimizer: str = "adam",
+    progress: bool = False,
+    checkpoint: Checkpoint | None = None,
+    start: Values | None = None,
+    silent_bos: bool = False,
+) -> Values:
+    """W_V, W_O and the MLP at least cost |W_V|^2 + |W_O|^2 + |W_1|^2 + |W_2|^2, for `seeds` seeds 0, 1, ..., side by side.
+
+    The heads attend as `pattern` demands (hard attention, taught), the error is the distance to the label interval. `width` is
+    that of the MLP, by default d; `steps` multiplies the number of steps. The block is trained for delta = 1/2, 1/4, 1/10, ...
+    down to the delta of the task, each time from the weights before. `start` are those weights, trained on the same task with
+    the delta before (`chain`), or any other ones with the shapes of the result: then only the last stage is left to do.
+    `silent_bos` trains under W_V b_BOS = 0, the condition of the lower bounds for the MLP; without it, a sink gets cheaper by
+    an output at BOS.
+
+    Adam moves every coordinate alike, which suits axes along the tokens and the noise: so training is in the coordinates of
+    `own_axes`, and the weights are turned back. Their span holds every row, and weights that start at 0 outside stay there.
+    Raises `ValueError` for an unknown pattern or optimizer, `seeds`, `width` < 1, `steps` <= 0, a `start` of another shape.
+    Source: Figure 3 right (Appendix D).
+    """
+    known_pattern(pattern)
+    seeds, width = _check.whole("seeds", seeds, 1), _check.whole("width", task.dim if width is None else width, 1)
+    axes = own_axes(task)
+    inwards, outwards = jnp.asarray(axes.T, jnp.float32), np.asarray(axes)
+    keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
+    if start is None:
+        weights, deltas = jax.vmap(lambda rng: _first(rng, task.dim, width, len(axes)))(keys), chain(task.delta)
+    else:
+        shapes = _shapes(seeds, task.dim, width)
+        found = tuple(np.shape(each) for each in start)
+        _check.require(found == shapes, "start", f"have the shapes {shapes}", found)
+        given = [jnp.asarray(each, jnp.float32) for each in start]
+        turned = (given[0] @ inwards, inwards.T @ given[1], given[2] @ inwards, given[3], inwards.T @ given[4], given[5] @ inwards)
+        weights, deltas = Values(*turned), (task.delta,)
+    for delta in deltas:
+        loss = _loss(task, pattern, delta, axes, silent_bos)
+        stage = _stage(task, delta, first=start is None and delta == deltas[0]).times(steps)
+        rng = jax.vmap(jax.random.fold_in, (0, None))(keys, round(1e6 * delta) + 1)
+        label = f"values {pattern} delta {delta:g}"
+        weights = descend(label, loss, weights, stage, rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint)
+    w_v, w_o, w_1, b_1, w_2, b_2 = (np.asarray(each, np.float64) for each in weights)
+    if silent_bos:
+        bos = axes @ task.special[0] / np.sqrt(task.dim)
+        w_v = w_v - (w_v @ bos)[..., None] * bos
+    return Values(w_v @ outwards, outwards.T @ w_o, w_1 @ outwards, b_1, outwards.T @ w_2, b_2 @ outwards)
+
+
+def chain(delta: float | int) -> tuple[float, ...]:
+    """The noise scales at which a task with scale `delta` is trained, one after the other; the last is `delta`."""
+    return (*(rung for rung in RUNGS if delta > 0 and rung > delta), float(delta))
+
+
+def own_axes(task: Grouped) -> Float[np.ndarray, "axes d"]:
+    """An orthonormal basis of the span of the tokens, as near to S and the noise directions as there is, whatever rotation or
+    coherence the task has."""
+    groups = [task.special]
+    if task.delta > 0:
+        groups.append(task.etas.reshape(-1, task.dim))
+    return np.concatenate([_nearest_basis(each) for each in groups])
+
+
+def _nearest_basis(vectors: Float[np.ndarray, "count d"]) -> Float[np.ndarray, "rank d"]:
+    u, s, v = np.linalg.svd(vectors, full_matrices=False)
+    rank = int(np.sum(s > 1e-9 * s[0]))
+    # For independent vectors the polar factor: their own directions, if these are orthogonal.
+    return u @ v if rank == len(vectors) else v[:rank]
+
+
+def _loss(task: Grouped, pattern: str, delta: float, axes: Float[np.ndarray, "axes d"], silent_bos: bool) -> OutputLoss:
+    """The loss of the task with another noise scale."""
+    scale = delta / task.delta if task.delta > 0 else 0.0
+    centroids = np.sqrt(1 - delta**2) * task.special[1 : 1 + task.groups, None]
+    members = task.groups * task.per_group
+    dormant = (centroids + scale * task.etas).reshape(members, task.dim)
+    tokens = np.concatenate([task.special[:1], dormant, task.special[1 + task.groups :]])
+    scaled = eqx.tree_at(lambda task: task.tokens, task, tokens)
+
+    # BOS, then every other token next to it: all that does not depend on the tokens before.
+    pairs = jnp.stack([jnp.zeros(len(tokens) - 1, int), jnp.arange(1, len(tokens))], axis=1)
+    place = np.concatenate([[0], np.arange(1, 2 * len(pairs), 2)])
+    listed = jax.tree.map(lambda each: each[place], situations_of(scaled, pairs, pattern))
+    sequences = task.sample(jax.random.key(1, impl="threefry2x32"), -(-8 * POOL // task.sequence_length))
+    rows = situations_of(scaled, sequences, pattern)
+    copies = np.asarray(task.is_copy)[np.asarray(sequences).ravel()]
+    owing = copies & np.asarray(jnp.any(rows.update != 0, axis=-1))
+    drawn = jax.tree.map(lambda each: np.asarray(each)[owing][:POOL], rows)
+
+    dormant_share = 0.75 * task.sequence_length / (task.sequence_length + 1)
+    weight = np.full(len(tokens), dormant_share / members)
+    weight[0] = 1 / (task.sequence_length + 1)
+    weight[1 + members :] = np.mean(copies & ~owing) / task.groups
+
+    def own(rows: Situations) -> Situations:
+        x, attended, update = (np.asarray(each, np.float64) @ axes.T for each in (rows.x, rows.attended, rows.update))
+        if silent_bos:
+            bos = axes @ task.special[0] / np.sqrt(task.dim)
+            attended = attended - (attended @ bos)[:, None] * bos
+        return Situations(*(jnp.asarray(each, jnp.float32) for each in (x, attended, update)))
+
+    return OutputLoss(own(listed), jnp.asarray(weight, jnp.float32), own(drawn), task.dim, task.epsilon)
+
+
+def _stage(task: Grouped, delta: float, first: bool) -> Stage:
+    # The penalty biases every token by an amount that grows as its share of the loss falls, and it must stay far below the
+    # noise: so lambda goes with delta^2 over the number of tokens. Without noise it is that of delta = 1/2.
+    size = max(delta, RUNGS[-1]) if delta > 0 else RUNGS[0]
+    last = size**2 * min(4e-6, 1.8e-4 / (task.groups * task.per_group))
+    if first:
+        return Stage(3000, 1e-2, (1e-2, last), over=0.8, b2=0.99)
+    return Stage(3000, 1e-3, (1e-4 * size**2, last), over=0.8, b2=0.99)
+
+
+def _shapes(seeds: int, inner: int, width: int, axes: int | None = None) -> tuple[tuple[int, ...], ...]:
+    size = inner if axes is None else axes
+    return (seeds, inner, size), (seeds, size, inner), (seeds, width, size), (seeds, width), (seeds, size, width), (seeds, size)
+
+
+def _first(rng: Key[Array, ""], inner: int, width: int, axes: int) -> Values:
+    """The first weights of one seed."""
+    shapes = [shape[1:] for shape in _shapes(1, inner, width, axes)]
+    keys = jax.random.split(rng, len(shapes))
+    drawn = [SPREAD * axes**-0.5 * jax.random.normal(key, shape) for key, shape in zip(keys, shapes)]
+    return Values(*(each if each.ndim > 1 else jnp.zeros_like(each) for each in drawn))
