@@ -1,0 +1,24 @@
+"""What section 7 and Appendix D prove about the costs, as printed and corrected; lower bounds on the sink's MLP."""
+
+from scaling._check import finite_above, reject
+from toyblocks.bound.backcopy import FORMS as FORMS
+from toyblocks.bound.backcopy import BackcopyBound as BackcopyBound
+from toyblocks.bound.backcopy import IdentityCosts as IdentityCosts
+from toyblocks.bound.backcopy import backcopy_bound
+from toyblocks.bound.backcopy import first_context_length as first_context_length
+from toyblocks.bound.backcopy import identity_costs as identity_costs
+from toyblocks.bound.grouped import GroupedBound as GroupedBound
+from toyblocks.bound.grouped import grouped_bound
+from toyblocks.bound.mlp import mlp_lower as mlp_lower
+from toyblocks.task import AbstractTask, Backcopy, Grouped
+
+
+def bound(task: AbstractTask, kappa: float | int = 10.0) -> BackcopyBound | GroupedBound:
+    """The theorems' bounds on the costs of both patterns, at smallest margin kappa. Raises `ValueError` for kappa <= 0 and a task
+    that no theorem is about."""
+    margin = finite_above("kappa", kappa, 0.0)
+    if isinstance(task, Backcopy):
+        return backcopy_bound(task, margin)
+    if isinstance(task, Grouped):
+        return grouped_bound(task, margin)
+    reject("task", "be a Backcopy or a Grouped task", task.name)

@@ -1,0 +1,57 @@
+"""Lower bounds on the MLP of a sink, which the paper conjectures, where the value of BOS is 0."""
+
+import numpy as np
+from jaxtyping import Float
+
+from scaling import _check
+from toyblocks.task import AbstractTask, Backcopy, Grouped
+
+
+def mlp_lower(task: AbstractTask) -> float:
+    """A lower bound on |W_1|_F^2 + |W_2|_F^2, at any width, of every block that solves the task with a sink and
+    W_O W_V x_BOS = 0; dimensionless. 2(T + |D| - 2) for backcopy, 2(1 - epsilon)(C n - 1) for grouped with orthonormal noise.
+
+    A dormant token x_i attends to BOS alone, so that it meets the MLP as it is, and the MLP alone has to return y_i = phi_i x_i,
+    |phi_i - 1| <= epsilon. Take weights w_ij >= 0 on pairs of dormant tokens, L the Laplacian of this graph, X = [x_1, x_2, ...],
+    M = X L X^T = sum_{i<j} w_ij (x_i - x_j)(x_i - x_j)^T. Biases drop out of differences, and ReLU is 1-Lipschitz: for
+    R = relu(W_1 X + b_1 1^T), tr(R L R^T) <= tr(W_1 M W_1^T) <= |W_1|_F^2 |M|_2. As Y = W_2 R + b_2 1^T,
+
+        |Y L^{1/2}|_* <= |W_2|_F |R L^{1/2}|_F <= |W_1|_F |W_2|_F |M|_2^{1/2} <= (|W_1|_F^2 + |W_2|_F^2)/2 |M|_2^{1/2}.
+
+    And |Y L^{1/2}|_* |M|_2^{1/2} >= <Y L^{1/2}, X L^{1/2}> = sum_{i<j} w_ij (phi_i + phi_j)/2 |x_i - x_j|^2, which is at least
+    (1 - epsilon) tr M, since all |x_i| agree. Hence the cost is at least 2(1 - epsilon) tr M/|M|_2, whatever the weights w_ij.
+    Here: equal weights between tokens that share a content and between those that share a position (backcopy); weights within
+    and between groups that make M flat where the noise is orthonormal, or within alone, which gives M = Sigma_D and the bound
+    2(1 - epsilon) r_eff(Sigma_D), or between alone, whichever is best (grouped; any noise).
+
+    Blocks with W_O W_V x_BOS != 0 can be cheaper. Raises `ValueError` for a task that is neither.
+    """
+    if isinstance(task, Backcopy):
+        return 2.0 * _effective_rank(_neighbours(task))
+    if isinstance(task, Grouped):
+        within, between = task.noise_covariance, _between(task)
+        lam = task.centroid_weight**2 * (1 - task.coherence)
+        flat = task.delta**2 / (task.groups * task.per_group * lam + task.delta**2)
+        best = max(_effective_rank(each) for each in (within, between, within + flat * between))
+        return 2 * (1 - task.epsilon) * best
+    _check.reject("task", "be a Backcopy or a Grouped task", task.name)
+
+
+def _effective_rank(matrix: Float[np.ndarray, "d d"]) -> float:
+    values = np.linalg.eigvalsh(matrix)
+    return float(values.sum() / values[-1]) if values[-1] > 1e-12 * len(matrix) else 0.0
+
+
+def _neighbours(task: Backcopy) -> Float[np.ndarray, "d d"]:
+    """M of the graph that joins dormant tokens with the same content or the same position."""
+    asleep = (task.content_of >= 0) & (task.content_of < task.dormant)
+    x, content, position = task.tokens[asleep], task.content_of[asleep], task.position_of[asleep]
+    joined = (content[:, None] == content) ^ (position[:, None] == position)
+    return x.T @ (np.diag(joined.sum(axis=1)) - joined) @ x
+
+
+def _between(task: Grouped) -> Float[np.ndarray, "d d"]:
+    """M of the graph that joins dormant tokens of different groups."""
+    x, group = task.tokens[task.is_dormant], task.group_of[task.is_dormant]
+    joined = (group[:, None] != group).astype(float)
+    return x.T @ (np.diag(joined.sum(axis=1)) - joined) @ x
