@@ -1,16 +1,17 @@
 """Training of W_V, W_O and the MLP on the grouped task, with the attention that a pattern demands."""
 
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from scaling import _check
 from toyblocks.block import Matrix, rms_norm
-from toyblocks.task import Grouped, Situations, known_pattern, label_error, situations_of
+from toyblocks.task import Grouped, Situations, known_pattern, label_error
 from toyblocks.train.loop import Checkpoint, Stage, descend
 
 RUNGS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)  # of delta; below the last, float32 does not see the noise
@@ -90,14 +91,15 @@ def train_values(
     inwards, outwards = jnp.asarray(axes.T, jnp.float32), np.asarray(axes)
     keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
     if start is None:
-        weights, deltas = jax.vmap(lambda rng: _first(rng, task.dim, width, len(axes)))(keys), chain(task.delta)
+        weights, deltas = _first(keys, task.dim, width, len(axes)), chain(task.delta)
     else:
-        shapes = _shapes(seeds, task.dim, width)
+        shapes = _shapes(seeds, task.dim, width, task.dim)
         found = tuple(np.shape(each) for each in start)
         _check.require(found == shapes, "start", f"have the shapes {shapes}", found)
         given = [jnp.asarray(each, jnp.float32) for each in start]
-        turned = (given[0] @ inwards, inwards.T @ given[1], given[2] @ inwards, given[3], inwards.T @ given[4], given[5] @ inwards)
-        weights, deltas = Values(*turned), (task.delta,)
+        w_v, w_o, w_1, b_1, w_2, b_2 = given
+        weights = Values(w_v @ inwards, inwards.T @ w_o, w_1 @ inwards, b_1, inwards.T @ w_2, b_2 @ inwards)
+        deltas = (task.delta,)
     for delta in deltas:
         loss = _loss(task, pattern, delta, axes, silent_bos)
         stage = _stage(task, delta, first=start is None and delta == deltas[0]).times(steps)
@@ -106,7 +108,7 @@ def train_values(
         weights = descend(label, loss, weights, stage, rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint)
     w_v, w_o, w_1, b_1, w_2, b_2 = (np.asarray(each, np.float64) for each in weights)
     if silent_bos:
-        bos = axes @ task.special[0] / np.sqrt(task.dim)
+        bos = axes @ task.special[0] / np.sqrt(task.dim)  # the loss does not see what W_V does to it
         w_v = w_v - (w_v @ bos)[..., None] * bos
     return Values(w_v @ outwards, outwards.T @ w_o, w_1 @ outwards, b_1, outwards.T @ w_2, b_2 @ outwards)
 
@@ -132,38 +134,60 @@ def _nearest_basis(vectors: Float[np.ndarray, "count d"]) -> Float[np.ndarray, "
     return u @ v if rank == len(vectors) else v[:rank]
 
 
-def _loss(task: Grouped, pattern: str, delta: float, axes: Float[np.ndarray, "axes d"], silent_bos: bool) -> OutputLoss:
-    """The loss of the task with another noise scale."""
-    scale = delta / task.delta if task.delta > 0 else 0.0
-    centroids = np.sqrt(1 - delta**2) * task.special[1 : 1 + task.groups, None]
-    members = task.groups * task.per_group
-    dormant = (centroids + scale * task.etas).reshape(members, task.dim)
-    tokens = np.concatenate([task.special[:1], dormant, task.special[1 + task.groups :]])
-    scaled = eqx.tree_at(lambda task: task.tokens, task, tokens)
+class Mixtures(NamedTuple):
+    """Rows as combinations of the tokens, whatever these are: those of a token alone, and random ones of a copy token with its
+    group before it; and the shares of the former among the rows of random sequences."""
+
+    listed: Situations
+    weight: Float[np.ndarray, "tokens"]
+    drawn: Situations
+
+
+@functools.lru_cache(maxsize=8)
+def _mixtures(groups: int, per_group: int, sequence_length: int, pattern: str) -> Mixtures:
+    task = Grouped(groups, per_group, 0.0, 1 + 2 * groups, sequence_length=sequence_length)
+    count, members = len(task.tokens), groups * per_group
+    task = eqx.tree_at(lambda task: task.tokens, task, np.eye(count))
+
+    @jax.jit
+    def compiled(sequences: Int[Array, "sequences length"]):
+        x = jnp.eye(count)[sequences]
+        return x, task.teacher(sequences, pattern) @ x, task.updates(sequences)
+
+    def rows(sequences: Int[Array, "sequences length"]) -> Situations:
+        return Situations(*(np.asarray(each).reshape(-1, count) for each in compiled(sequences)))
 
     # BOS, then every other token next to it: all that does not depend on the tokens before.
-    pairs = jnp.stack([jnp.zeros(len(tokens) - 1, int), jnp.arange(1, len(tokens))], axis=1)
+    pairs = jnp.stack([jnp.zeros(count - 1, int), jnp.arange(1, count)], axis=1)
     place = np.concatenate([[0], np.arange(1, 2 * len(pairs), 2)])
-    listed = jax.tree.map(lambda each: each[place], situations_of(scaled, pairs, pattern))
-    sequences = task.sample(jax.random.key(1, impl="threefry2x32"), -(-8 * POOL // task.sequence_length))
-    rows = situations_of(scaled, sequences, pattern)
-    copies = np.asarray(task.is_copy)[np.asarray(sequences).ravel()]
-    owing = copies & np.asarray(jnp.any(rows.update != 0, axis=-1))
-    drawn = jax.tree.map(lambda each: np.asarray(each)[owing][:POOL], rows)
+    listed = jax.tree.map(lambda each: each[place], rows(pairs))
+    sequences = task.sample(jax.random.key(1, impl="threefry2x32"), -(-8 * POOL // sequence_length))
+    flat = rows(sequences)
+    copies = task.is_copy[np.asarray(sequences).ravel()]
+    owing = copies & np.any(flat.update != 0, axis=1)
+    drawn = jax.tree.map(lambda each: each[owing][:POOL], flat)
 
-    dormant_share = 0.75 * task.sequence_length / (task.sequence_length + 1)
-    weight = np.full(len(tokens), dormant_share / members)
-    weight[0] = 1 / (task.sequence_length + 1)
-    weight[1 + members :] = np.mean(copies & ~owing) / task.groups
+    weight = np.full(count, 0.75 * sequence_length / (sequence_length + 1) / members)
+    weight[0] = 1 / (sequence_length + 1)
+    weight[1 + members :] = np.mean(copies & ~owing) / groups
+    return Mixtures(listed, weight, drawn)
 
-    def own(rows: Situations) -> Situations:
-        x, attended, update = (np.asarray(each, np.float64) @ axes.T for each in (rows.x, rows.attended, rows.update))
-        if silent_bos:
-            bos = axes @ task.special[0] / np.sqrt(task.dim)
-            attended = attended - (attended @ bos)[:, None] * bos
-        return Situations(*(jnp.asarray(each, jnp.float32) for each in (x, attended, update)))
 
-    return OutputLoss(own(listed), jnp.asarray(weight, jnp.float32), own(drawn), task.dim, task.epsilon)
+def _loss(task: Grouped, pattern: str, delta: float, axes: Float[np.ndarray, "axes d"], silent_bos: bool) -> OutputLoss:
+    """The loss of the task with another noise scale."""
+    mixtures = _mixtures(task.groups, task.per_group, task.sequence_length, pattern)
+    scale = delta / task.delta if task.delta > 0 else 0.0
+    centroids = np.sqrt(1 - delta**2) * task.special[1 : 1 + task.groups, None]
+    dormant = (centroids + scale * task.etas).reshape(-1, task.dim)
+    tokens = np.concatenate([task.special[:1], dormant, task.special[1 + task.groups :]]) @ axes.T
+    heard = tokens - np.outer(tokens @ tokens[0] / task.dim, tokens[0]) if silent_bos else tokens
+
+    def turn(rows: Situations) -> Situations:
+        found = rows.x @ tokens, rows.attended @ heard, rows.update @ tokens
+        return Situations(*(jnp.asarray(each, jnp.float32) for each in found))
+
+    weight = jnp.asarray(mixtures.weight, jnp.float32)
+    return OutputLoss(turn(mixtures.listed), weight, turn(mixtures.drawn), task.dim, task.epsilon)
 
 
 def _stage(task: Grouped, delta: float, first: bool) -> Stage:
@@ -176,14 +200,16 @@ def _stage(task: Grouped, delta: float, first: bool) -> Stage:
     return Stage(3000, 1e-3, (1e-4 * size**2, last), over=0.8, b2=0.99)
 
 
-def _shapes(seeds: int, inner: int, width: int, axes: int | None = None) -> tuple[tuple[int, ...], ...]:
-    size = inner if axes is None else axes
-    return (seeds, inner, size), (seeds, size, inner), (seeds, width, size), (seeds, width), (seeds, size, width), (seeds, size)
+def _shapes(seeds: int, inner: int, width: int, axes: int) -> tuple[tuple[int, ...], ...]:
+    return (seeds, inner, axes), (seeds, axes, inner), (seeds, width, axes), (seeds, width), (seeds, axes, width), (seeds, axes)
 
 
-def _first(rng: Key[Array, ""], inner: int, width: int, axes: int) -> Values:
-    """The first weights of one seed."""
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _first(rng: Key[Array, "seeds"], inner: int, width: int, axes: int) -> Values:
+    """The first weights."""
     shapes = [shape[1:] for shape in _shapes(1, inner, width, axes)]
-    keys = jax.random.split(rng, len(shapes))
-    drawn = [SPREAD * axes**-0.5 * jax.random.normal(key, shape) for key, shape in zip(keys, shapes)]
-    return Values(*(each if each.ndim > 1 else jnp.zeros_like(each) for each in drawn))
+    sizes = [int(np.prod(shape)) if len(shape) > 1 else 0 for shape in shapes]
+    normal = SPREAD * axes**-0.5 * jax.vmap(lambda key: jax.random.normal(key, (sum(sizes),)))(rng)
+    parts = jnp.split(normal, np.cumsum(sizes)[:-1], axis=1)
+    zeros = [jnp.zeros((len(rng), *shape)) for shape in shapes]
+    return Values(*(part.reshape(zero.shape) if part.size else zero for part, zero in zip(parts, zeros, strict=True)))
