@@ -32,9 +32,10 @@ def test_import_starts_no_backend_and_changes_no_config():
 import jax
 from jax._src import xla_bridge
 before = dict(jax.config.values)
-import scaling
-for name in dir(scaling):
-    getattr(scaling, name)
+import scaling, toyblocks
+for package in (scaling, toyblocks):
+    for name in dir(package):
+        getattr(package, name)
 assert dict(jax.config.values) == before
 assert not xla_bridge.backends_are_initialized()
 """
@@ -48,9 +49,10 @@ import importlib, pkgutil
 import jax
 from jax._src import xla_bridge
 before = dict(jax.config.values)
-import scaling
-for module in pkgutil.walk_packages(scaling.__path__, "scaling."):
-    importlib.import_module(module.name)
+import scaling, toyblocks
+for package in (scaling, toyblocks):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
 assert dict(jax.config.values) == before
 assert not xla_bridge.backends_are_initialized()
 """
@@ -61,7 +63,7 @@ def test_import_reads_no_environment():
     # What stands outside functions runs at import; the packages may read the environment in functions only.
     readers = {"environ", "environb", "getenv"}
     found = []
-    for path in sorted((ROOT / "scaling").rglob("*.py")):
+    for path in sorted([*(ROOT / "scaling").rglob("*.py"), *(ROOT / "toyblocks").rglob("*.py")]):
         for node in at_import(ast.parse(path.read_text())):
             if (isinstance(node, ast.Attribute) and node.attr in readers) or (isinstance(node, ast.Name) and node.id in readers):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
@@ -72,16 +74,17 @@ def test_help_imports_nothing_heavy():
     run(
         """
 import contextlib, io, sys
-from scaling.cli import main
-sys.argv = ["scaling", "--help"]
-shown = io.StringIO()
-with contextlib.redirect_stdout(shown):
-    try:
-        main()
-    except SystemExit as stop:
-        assert stop.code in (0, None), stop.code
-assert "simulate" in shown.getvalue(), shown.getvalue()
-heavy = {"jax", "matplotlib", "xarray", "zarr"} & sys.modules.keys()
+import scaling.cli, toyblocks.cli
+for package, command in ((scaling, "simulate"), (toyblocks, "optimum")):
+    sys.argv = [package.__name__, "--help"]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        try:
+            package.cli.main()
+        except SystemExit as stop:
+            assert stop.code in (0, None), stop.code
+    assert command in shown.getvalue(), shown.getvalue()
+heavy = {"cvxpy", "jax", "matplotlib", "numpy", "scipy", "xarray", "zarr"} & sys.modules.keys()
 assert not heavy, heavy
 """
     )

@@ -1,6 +1,6 @@
 """Explicit weights of the block that solve a task exactly under a pattern: an upper bound on what the pattern costs."""
 
-from scaling import _check
+from scaling._check import finite_above, known, reject
 from toyblocks.block import Block
 from toyblocks.construct import backcopy, grouped
 from toyblocks.task import AbstractTask, Backcopy, Grouped, known_pattern
@@ -17,10 +17,10 @@ def construct(task: AbstractTask, pattern: str, kappa: float | int = 10.0, varia
     `grouped` with a tolerance epsilon too small for the construction.
     """
     known_pattern(pattern)
-    margin = _check.finite_above("kappa", kappa, 0.0)
-    _check.known("variant", variant, VARIANTS)
+    margin = finite_above("kappa", kappa, 0.0)
+    known("variant", variant, VARIANTS)
     if isinstance(task, Backcopy):
         return backcopy.sink(task, margin, variant) if pattern == "sink" else backcopy.diagonal(task, margin)
     if isinstance(task, Grouped):
         return grouped.sink(task, margin, variant) if pattern == "sink" else grouped.diagonal(task, margin)
-    _check.reject("task", "be a Backcopy or a Grouped task", task.name)
+    reject("task", "be a Backcopy or a Grouped task", task.name)
