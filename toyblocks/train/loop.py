@@ -89,10 +89,10 @@ def descend(
     """The weights after a stage of training; every leaf of `weights` has a leading axis of seeds, and so has the result.
 
     `loss(weights, rng)` is the loss of one seed without penalty, at a step with the random key `rng`: a function of a module,
-    or an `eqx.Module` whose arrays are data. The penalty is lambda times the sum of squares of all leaves that are matrices (per seed);
-    vectors, the biases, are free. Optimizer `adam` has it inside the loss, `adamw` decays the weights by 2 lambda rate beside
-    Adam's step: an ablation, which reaches no minimum of loss plus penalty. `name` stands on the progress bar (stderr) and on
-    states in the `checkpoint`; a stage found there goes on where it stopped, bit for bit.
+    or an `eqx.Module` whose arrays are data. The penalty is lambda times the sum of squares of all leaves that are matrices (per
+    seed); vectors, the biases, are free. Optimizer `adam` has it inside the loss; `adamw` decays the weights by 2 lambda rate
+    beside Adam's step, an ablation, which reaches no minimum of loss plus penalty. `name` stands on the progress bar (stderr)
+    and on states in the `checkpoint`; a stage found there goes on where it stopped, bit for bit.
     """
     _check.known("optimizer", optimizer, OPTIMIZERS)
     state = State(weights, optax.scale_by_adam().init(weights), jnp.zeros((), jnp.int32))
