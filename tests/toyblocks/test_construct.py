@@ -16,10 +16,12 @@ def turn(dim: int) -> np.ndarray:
 
 
 BACKCOPY = {
-    "compact": Backcopy(4, 2, 3),
+    "compact": Backcopy(4, 2, 5),
     "orthonormal": Backcopy(3, 3, 2, dim=10, scaling="standard"),
     "turned": Backcopy(3, 4, 1, rotation=turn(8)),
     "short": Backcopy(2, 1, 4, dim=10, rotation=turn(10)),
+    "long": Backcopy(24, 1, 4),
+    "longer": Backcopy(32, 3, 1),
     "wide": Backcopy(5, 1, 1, dim=12, geometry="compact"),
 }
 GROUPED = {
@@ -115,9 +117,14 @@ def test_costs_of_backcopy():
     assert cheap.value_output == pytest.approx(2 * (5 + 4 - 2), rel=1e-12)
     assert cheap.query_key < cost.query_key
     assert construct(task, "sink", 2.0, "biased").cost.mlp < cheap.mlp
+    # From T = 64 to T = 128 the MLP of waves grows by its share of 2T, and by little more; that of (9), (10) at -1 by 2T sqrt(6).
+    of_waves = [construct(Backcopy(length, 5, 5), "sink", variant="biased").cost.mlp for length in (64, 128)]
+    assert 128 < of_waves[1] - of_waves[0] < 1.1 * 128
     assert construct(extra, "sink", 2.0).cost.query_key == pytest.approx(cost.query_key * np.sqrt(11), rel=1e-12)
     r = (1 / 5 + 1 / 4) / 2
     assert construct(task, "diagonal").cost.value_output == pytest.approx(2 * (5 + 4 - 2 + np.sqrt(r / (1 + r))), rel=1e-12)
+    r = (1 / 1 + 1 / 2) / 2  # with T = 2 nobody reads a copy token
+    assert construct(BACKCOPY["short"], "diagonal").cost.value_output == pytest.approx(2 * (1 + np.sqrt(r / (1 + r))), rel=1e-12)
     # Certified optima at kappa = 1, |C| = |D| = 5, measured independently; the constructions come near them.
     for length, sink, diagonal in [(4, 8.001, 20.368), (16, 30.254, 176.87), (64, 120.8, 1403.0)]:
         task = Backcopy(length, 5, 5)

@@ -1,38 +1,28 @@
 """Weights that solve the backcopy task: (7)-(10) of the paper for the sink, cheaper ones, and a diagonal of order T^{3/2}."""
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Float
 
 from toyblocks.block import Block, factors
+from toyblocks.construct.backcopy_mlp import Mlp, biased_mlp, cheap_mlp, nothing, off_bos, printed_mlp
 from toyblocks.task import Backcopy
 
 Array = np.ndarray
-
-
-class Mlp(NamedTuple):
-    """Weights and biases of the MLP, as in `Block`."""
-
-    w_1: Float[Array, "width d"]
-    b_1: Float[Array, "width"]
-    w_2: Float[Array, "d width"]
-    b_2: Float[Array, "d"]
 
 
 def sink(task: Backcopy, kappa: float, variant: str) -> Block:
     """Dormant tokens attend to BOS, whose value is 0, and the MLP adds them to themselves; copy tokens fetch the token before.
 
     `printed`: (7)-(10). `cheap`: coefficient -1 in (9), on the |D| + T units that (10) reads, and no value where no token is
-    fetched. `biased`: gates with biases, too, see `_gated`. Smallest margin kappa. In the `compact` geometry h_k and p_t are not
-    orthogonal to BOS, as (7) and (8) need: they are projected off it, which no other inner product of tokens notices.
+    fetched. `biased`: gates with biases, too, see `biased_mlp`. Smallest margin kappa. In the `compact` geometry h_k and p_t are
+    not orthogonal to BOS, as (7) and (8) need: they are projected off it, which no other inner product of tokens notices.
     """
-    off = _off_bos(task) if variant == "printed" else _off_null(task)
+    off = off_bos(task) if variant == "printed" else _off_null(task)
     bos = np.sqrt(2) * task.tokens[0] / np.sqrt(task.dim)
     dormant, p = off @ task.contents[: task.dormant].sum(axis=0), task.positions @ off
     w_qk = _unit(task, kappa) * (np.outer(dormant, bos) + p[1:].T @ p[:-1])
     value = _printed_value(task) if variant == "printed" else _projector(_fetched(task))
-    mlp = {"printed": _printed_mlp, "cheap": _cheap_mlp, "biased": _gated}[variant](task)
+    mlp = {"printed": printed_mlp, "cheap": cheap_mlp, "biased": biased_mlp}[variant](task)
     return _block(task, w_qk, value, mlp)
 
 
@@ -58,7 +48,7 @@ def diagonal(task: Backcopy, kappa: float) -> Block:
     r = mean @ mean / task.dim
     share = 1 / (1 + r)
     value = _projector(tokens - mean) + np.outer(mean, (1 - share) * mean / (mean @ mean) - share * bos / np.sqrt(task.dim))
-    return _block(task, w_qk, value, Mlp(*_nothing(task.dim), share * mean))
+    return _block(task, w_qk, value, Mlp(*nothing(task.dim), share * mean))
 
 
 def _block(task: Backcopy, w_qk: Float[Array, "d d"], value: Float[Array, "d d"], mlp: Mlp) -> Block:
@@ -70,14 +60,6 @@ def _block(task: Backcopy, w_qk: Float[Array, "d d"], value: Float[Array, "d d"]
 def _unit(task: Backcopy, kappa: float) -> float:
     """The entry of W_QK between h or p of a query and h or p of a key that makes kappa of their logit; 2 kappa/sqrt(d) in (7)."""
     return 2 * kappa / (task.dim * task.logit_scale)
-
-
-def _nothing(dim: int) -> tuple[Float[Array, "d d"], Float[Array, "d"], Float[Array, "d d"]]:
-    return np.zeros((dim, dim)), np.zeros(dim), np.zeros((dim, dim))
-
-
-def _off_bos(task: Backcopy) -> Float[Array, "d d"]:
-    return np.eye(task.dim) - np.outer(task.tokens[0], task.tokens[0]) / task.dim
 
 
 def _off_null(task: Backcopy) -> Float[Array, "d d"]:
@@ -100,59 +82,9 @@ def _projector(rows: Float[Array, "rows d"]) -> Float[Array, "d d"]:
 
 def _printed_value(task: Backcopy) -> Float[Array, "d d"]:
     """(8): the identity off h_0 and p_0, that is off BOS and one more direction that no token uses; `compact` has only BOS."""
-    off = _off_bos(task)
+    off = off_bos(task)
     if task.geometry == "compact":
         return off
     used = np.concatenate([task.contents, task.positions, task.tokens[:1] / np.sqrt(task.dim)])
     unused = np.linalg.svd(used)[2][-1]
     return off - np.outer(unused, unused)
-
-
-def _printed_mlp(task: Backcopy) -> Mlp:
-    """(9)-(10) with one unit a direction of the task's own orthonormal basis, in which the gate needs disjoint supports."""
-    read = np.concatenate([task.contents[: task.dormant], task.positions])
-    gate = np.tile(-2 * task.contents[task.dormant :].sum(axis=0), (task.dim, 1))
-    w_1, b_1, w_2 = _nothing(task.dim)
-    w_1[: len(read)], w_2[:, : len(read)] = read, read.T
-    return Mlp(w_1 + gate, b_1, w_2, np.zeros(task.dim))
-
-
-def _cheap_mlp(task: Backcopy) -> Mlp:
-    """(9)-(10) with -1: a copy token's content takes from a unit as much as any other direction of the state can give it."""
-    read = np.concatenate([task.contents[: task.dormant], task.positions])
-    return _balanced(read - task.contents[task.dormant :].sum(axis=0), np.zeros(len(read)), read, np.zeros(task.dim))
-
-
-def _gated(task: Backcopy) -> Mlp:
-    """One unit for each h_k, k in D, and each p_t, with a bias: relu(a p_t + b sum_D h - g sum_C h - c) and
-    relu(a h_k - g sum_C h - c), in units of sqrt(d/2), off BOS.
-
-    States after attention: dormant tokens h_k + p_t, and (h_j + h_i + p_t + p_{t-1})/sqrt(2) with j in C (/sqrt(3) where i = j).
-    A unit of p_t must be 1 on dormant tokens at t, a + b - c = 1, and off on those elsewhere, b <= c, and on copy tokens,
-    (a + b - g)/sqrt(2) <= c, the worst case; c >= 0 for BOS. The least a^2 + |D| b^2 + |C| g^2 under the last but two is a closed
-    form; where it breaks b <= c, the least with b = c is. The same for h_k with a - c = 1, (a - g)/sqrt(2) <= c, 0 <= c.
-    """
-    r, size, kinds, copies = 1 / np.sqrt(2), np.sqrt(task.dim / 2), task.dormant, task.copy
-    least = 1 / ((1 - r) ** 2 * (1 + 1 / kinds) + r**2 / copies)
-    a, b, g = least * (1 - r), least * (1 - r) / kinds, least * r / copies
-    if a + b - 1 < b:
-        slope = 1 / r - 1
-        b = slope * copies / (kinds + slope**2 * copies)
-        a, g = 1.0, 1 - slope * b
-    asleep, copying = task.contents[: task.dormant], task.contents[task.dormant :].sum(axis=0)
-    of_position = a * task.positions + b * asleep.sum(axis=0) - g * copying
-    at_position = np.full(task.context_length, a + b - 1)
-
-    least = 1 / ((1 - r) ** 2 + r**2 / copies)
-    a, g = (least * (1 - r), least * r / copies) if least * (1 - r) >= 1 else (1.0, 1.0)
-    rows = np.concatenate([a * asleep - g * copying, of_position]) @ _off_bos(task)
-    bias = -size * np.concatenate([np.full(kinds, a - 1), at_position])
-    return _balanced(rows, bias, np.concatenate([asleep, task.positions]), np.zeros(task.dim))
-
-
-def _balanced(
-    rows: Float[Array, "width d"], bias: Float[Array, "width"], columns: Float[Array, "width d"], output: Float[Array, "d"]
-) -> Mlp:
-    """The MLP with these rows of W_1 and columns of W_2, each unit scaled so that both cost the same."""
-    scale = np.sqrt(np.linalg.norm(columns, axis=1) / np.linalg.norm(rows, axis=1))
-    return Mlp(rows * scale[:, None], bias * scale, (columns / scale[:, None]).T, output)
