@@ -1,0 +1,67 @@
+"""One entry: the certified optimum of a task under a pattern."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from scaling import _check
+from toyblocks.optimum.exact import installed, solve_exact
+from toyblocks.optimum.program import Program
+from toyblocks.optimum.reduce import program_of
+from toyblocks.optimum.splitting import Best, solve_splitting
+from toyblocks.task import AbstractTask
+
+METHODS = ("auto", "exact", "splitting")
+LARGEST_EXACT = 75  # rows + columns up to which the interior-point method takes seconds
+
+
+class Optimum(eqx.Module):
+    """The least |W_QK|_* at margin 1, between two certificates; dimensionless.
+
+    `primal`: the nuclear norm of `w_qk` [d d], which has margins >= 1 on every case of the routing; `dual`: a lower bound from
+    multipliers; `gap` (primal - dual) / primal; `method`: what found them. The attention cost |W_Q|_F^2 + |W_K|_F^2 at margin
+    kappa is at least 2 kappa `dual` and, for W_Q, W_K the balanced factors of kappa `w_qk`, 2 kappa `primal`.
+    """
+
+    primal: float
+    dual: float
+    gap: float
+    w_qk: Float[np.ndarray, "d d"]
+    method: str = eqx.field(static=True)
+
+    def cost(self, kappa: float) -> float:
+        """2 kappa `primal`. Raises `ValueError` unless kappa > 0."""
+        return 2 * _check.finite_above("kappa", kappa, 0.0) * self.primal
+
+
+def optimum(
+    task: AbstractTask, pattern: str, *, method: str = "auto", tolerance: float = 1e-3, steps: int = 40000, progress: bool = False
+) -> Optimum:
+    """Solves min |W|_* under margins 1 of every case of `task.routing(pattern)`, with W = W_QK = W_Q^T W_K and the logits
+    x_q^T W x_k times `task.logit_scale`; the logits of tied targets agree, and c^T W eta = 0 if the task has `centroid_keys`.
+
+    `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `splitting` (ADMM), until the gap is at
+    most `tolerance` or `steps` are done; `auto`, the former for small programs where it is installed. Whatever the method, both
+    bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they hold even where it failed, and
+    then show it by their gap. Raises `ValueError` for an unknown pattern or method, and for `exact` without cvxpy.
+    Source: section 7 and Appendix D; the cost decouples, since W_Q and W_K occur in no other constraint.
+    """
+    _check.known("method", method, METHODS)
+    tolerance = _check.finite_at_least("tolerance", tolerance, 0.0)
+    steps = _check.whole("steps", steps, 1)
+    program = program_of(task, pattern)
+    if method == "auto":
+        size = max(sum(each.shape) for each in program.components)
+        method = "exact" if size <= LARGEST_EXACT and installed() else "splitting"
+    best = solve(program, method, tolerance, steps, progress)
+    factor = 1 / (task.logit_scale * task.dim)  # from tokens of norm 1 and plain inner products
+    return Optimum(best.primal * factor, best.dual * factor, best.gap, program.lift(best.parts) * factor, method)
+
+
+def solve(program: Program, method: str, tolerance: float = 1e-3, steps: int = 40000, progress: bool = False) -> Best:
+    """The certificates of a program by a method other than `auto`."""
+    if method == "splitting":
+        return solve_splitting(program, tolerance, steps, progress)
+    best = Best(program)
+    best.update(*solve_exact(program))
+    return best
