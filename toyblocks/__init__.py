@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toyblocks.block import Block as Block
     from toyblocks.block import Cost as Cost
+    from toyblocks.bound import bound as bound
+    from toyblocks.bound import first_context_length as first_context_length
+    from toyblocks.bound import identity_costs as identity_costs
+    from toyblocks.bound import mlp_lower as mlp_lower
+    from toyblocks.construct import construct as construct
     from toyblocks.evaluate import Evaluation as Evaluation
     from toyblocks.evaluate import evaluate as evaluate
+    from toyblocks.optimum import Optimum as Optimum
+    from toyblocks.optimum import optimum as optimum
     from toyblocks.task import Backcopy as Backcopy
     from toyblocks.task import Grouped as Grouped
 
@@ -26,11 +33,18 @@ _HOME = {
     "Cost": ("toyblocks.block", "Cost"),
     "Evaluation": ("toyblocks.evaluate", "Evaluation"),
     "Grouped": ("toyblocks.task", "Grouped"),
+    "Optimum": ("toyblocks.optimum", "Optimum"),
     "backcopy": ("toyblocks.task", "Backcopy"),  # the tasks by the names that the command line has
+    "bound": ("toyblocks.bound", "bound"),
+    "construct": ("toyblocks.construct", "construct"),
     "evaluate": ("toyblocks.evaluate", "evaluate"),
+    "first_context_length": ("toyblocks.bound", "first_context_length"),
     "grouped": ("toyblocks.task", "Grouped"),
+    "identity_costs": ("toyblocks.bound", "identity_costs"),
+    "mlp_lower": ("toyblocks.bound", "mlp_lower"),
+    "optimum": ("toyblocks.optimum", "optimum"),
 }
-_PARTS = ("figure", "task")  # modules to reach into
+_PARTS = ("figure", "rope", "task")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
