@@ -4,10 +4,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
+from scaling import _check
 from toyblocks.block import Block, Cost, rms_norm
-from toyblocks.task import AbstractTask, known_pattern, label_error
+from toyblocks.rope import rotate
+from toyblocks.task import AbstractTask, Backcopy, known_pattern, label_error
 
 SOLVED_RESIDUAL = 3e-3  # of the training recipe; beyond it a run has not solved its task
 
@@ -33,18 +35,28 @@ class Evaluation(eqx.Module):
 
 
 def evaluate(
-    block: Block, task: AbstractTask, pattern: str, rng: Key[Array, ""] | None = None, sequences: int = 64
+    block: Block,
+    task: AbstractTask,
+    pattern: str,
+    rng: Key[Array, ""] | None = None,
+    sequences: int = 64,
+    frequencies: Float[np.ndarray, "planes"] | None = None,
 ) -> Evaluation:
     """Measures a block, in float64 whatever the precision of its weights.
 
     Margins are over every pair that can occur. Outputs are over every row that can occur for `backcopy`, over those of random
-    `sequences` drawn from `rng` (default: a fixed key) for `grouped`. Raises `ValueError` for an unknown pattern.
+    `sequences` drawn from `rng` (default: a fixed key) for `grouped`. With `frequencies` (radians per position) queries and keys
+    are turned at their positions (RoPE). Raises `ValueError` for an unknown pattern, and RoPE on a task without positions.
     """
     known_pattern(pattern)
     with jax.enable_x64(True):
         block = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), block)
         routing, tokens = task.routing(pattern), task.tokens
-        logits = block.logits(tokens, tokens)
+        if frequencies is None:
+            logits = block.logits(tokens, tokens)
+        else:
+            queries, keys = (turned(rms_norm(tokens) @ each.T, task, frequencies) for each in (block.w_q, block.w_k))
+            logits = block.logit_scale * queries @ keys.T
         rows = task.situations(pattern, rng, sequences)
         x, attended, update = (jnp.asarray(each, jnp.float64) for each in (rows.x, rows.attended, rows.update))
         error, nearest = label_error(block.respond(x, attended) - x, update, task.epsilon)
@@ -59,3 +71,12 @@ def evaluate(
             float(jnp.linalg.norm(value) / np.sqrt(task.dim)),
             jax.tree.map(float, block.cost),
         )
+
+
+def turned(
+    heads: Float[Array, "tokens head"], task: AbstractTask, frequencies: Float[np.ndarray, "planes"]
+) -> Float[Array, "tokens head"]:
+    """Queries or keys of the tokens of a task, turned at their positions (RoPE). Raises `ValueError` if it has none."""
+    if not isinstance(task, Backcopy):
+        _check.reject("rope", "be None for a task without positions", task.name)
+    return jnp.asarray(rotate(heads, task.position_of, frequencies))

@@ -1,0 +1,143 @@
+"""One entry function: a block trained for a task under a pattern, measured, and kept in a file."""
+
+import hashlib
+import json
+from os import PathLike
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from scaling import _check
+from toyblocks.block import Block, Cost
+from toyblocks.evaluate import Evaluation, evaluate
+from toyblocks.rope import geometric_frequencies
+from toyblocks.task import AbstractTask, Backcopy, Grouped, known_pattern
+from toyblocks.train import backcopy, grouped
+from toyblocks.train.loop import OPTIMIZERS
+from toyblocks.train.query_key import train_query_key
+from toyblocks.train.store import RunFile
+
+WEIGHTS = ("w_q", "w_k", "w_v", "w_o", "w_1", "b_1", "w_2", "b_2")
+
+
+class Trained(eqx.Module):
+    """Trained blocks and how well they do.
+
+    `block`: weights with a leading axis of seeds, in float64; `evaluations`: of each seed; `kappa`: the margin asked for;
+    `config`: every setting, by name.
+    """
+
+    block: Block
+    evaluations: tuple[Evaluation, ...]
+    kappa: float = eqx.field(static=True)
+    config: dict[str, Any] = eqx.field(static=True)
+
+    def seed(self, number: int) -> Block:
+        """The block of one seed."""
+        return jax.tree.map(lambda leaf: leaf[number], self.block)
+
+    @property
+    def cost(self) -> Cost:
+        """Costs [seeds]."""
+        return jax.tree.map(lambda *each: np.asarray(each), *(found.cost for found in self.evaluations))
+
+    @property
+    def solved(self) -> tuple[bool, ...]:
+        """Which seeds solved the task."""
+        return tuple(found.solves(self.kappa) for found in self.evaluations)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line for every seed that did not solve its task."""
+        return tuple(
+            f"seed {number} did not solve its task: smallest margin {found.min_margin:.4g} of {self.kappa:g}, "
+            f"residual {found.residual:.2g}"
+            for number, found in enumerate(self.evaluations)
+            if not found.solves(self.kappa)
+        )
+
+
+def train(
+    task: AbstractTask,
+    pattern: str,
+    *,
+    kappa: float | int = 10.0,
+    seeds: int = 3,
+    width: int | None = None,
+    steps: float | int = 1.0,
+    optimizer: str = "adam",
+    rope: float | int | None = None,
+    progress: bool = False,
+    file: str | PathLike | None = None,
+) -> Trained:
+    """Blocks of seeds 0, 1, ..., `seeds` - 1 that do a task under a pattern at least cost, the squared norm of their weights.
+
+    Attention is hard. So W_Q, W_K occur in margins and W_V, W_O and the MLP in outputs only, and the two are trained apart, each
+    with lambda |Theta|^2 in the loss (the optimizer `adam`; `adamw` decays the weights beside the loss, an ablation). Margins and
+    the query-key cost are proportional: W_Q, W_K are trained at one margin and multiplied so that the smallest margin is
+    `kappa`. `width` of the MLP: by default 4d for `backcopy`, d for `grouped`. `steps` multiplies the number of steps. `rope`
+    (backcopy only): base of the frequencies with which queries and keys turn with their positions.
+
+    `file` (.npz) keeps the run: an unfinished one goes on where it stopped, a finished one is read. `progress` shows a bar on
+    stderr. A run may fail: see `Trained.solved`. Raises `ValueError` for an unknown pattern or optimizer, kappa, steps <= 0,
+    seeds, width < 1, rope <= 1 or on a task without positions, and a file that is damaged or of other settings.
+    """
+    known_pattern(pattern)
+    kappa, seeds = _check.finite_above("kappa", kappa, 0.0), _check.whole("seeds", seeds, 1)
+    steps = _check.finite_above("steps", steps, 0.0)
+    _check.known("optimizer", optimizer, OPTIMIZERS)
+    wide = backcopy.WIDTH * task.dim if isinstance(task, Backcopy) else task.dim
+    width = wide if width is None else _check.whole("width", width, 1)
+    _check.require(rope is None or isinstance(task, Backcopy), "rope", "be None for a task without positions", rope)
+    frequencies = None if rope is None else geometric_frequencies(task.dim, rope)
+    config = {"pattern": pattern, "kappa": kappa, "seeds": seeds, "width": width, "steps": steps, "optimizer": optimizer}
+    config |= {"rope": None if rope is None else float(rope), **task.config(), **_rotation(task)}
+    kept = None if file is None else RunFile(file, config)
+    if kept is not None and kept.results is not None:
+        return _restored(task, kappa, config, kept)
+
+    common: dict[str, Any] = {"seeds": seeds, "steps": steps, "optimizer": optimizer, "progress": progress, "checkpoint": kept}
+    w_q, w_k = train_query_key(task, pattern, frequencies=frequencies, **common)
+    if isinstance(task, Backcopy):
+        values = backcopy.train_values(task, pattern, width=width, **common)
+    else:
+        assert isinstance(task, Grouped)
+        values = grouped.train_values(task, pattern, width=width, **common)
+    found = []
+    for number in range(seeds):
+        block = Block(w_q[number], w_k[number], *(each[number] for each in values), logit_scale=task.logit_scale)
+        measured = evaluate(block, task, pattern, frequencies=frequencies)
+        if measured.min_margin > 0:
+            block = block.with_logits_times(kappa / measured.min_margin)
+            measured = evaluate(block, task, pattern, frequencies=frequencies)
+        found.append((block, measured))
+    blocks, evaluations = zip(*found, strict=True)
+    trained = Trained(jax.tree.map(lambda *each: np.stack(each), *blocks), evaluations, kappa, config)
+    if kept is not None:
+        kept.finish(_results(trained))
+    return trained
+
+
+def _results(trained: Trained) -> dict[str, np.ndarray]:
+    numbers = [{**vars(each), "cost": vars(each.cost)} for each in trained.evaluations]
+    return {"evaluations": np.array(json.dumps(numbers)), **{name: getattr(trained.block, name) for name in WEIGHTS}}
+
+
+def _restored(task: AbstractTask, kappa: float, config: dict[str, Any], kept: RunFile) -> Trained:
+    results = kept.results or {}
+    missing = [name for name in ("evaluations", *WEIGHTS) if name not in results]
+    _check.require(not missing, "file", "hold the results of a run", f"of one without {', '.join(missing)} ('{kept.path}')")
+    numbers = json.loads(str(results["evaluations"]))
+    evaluations = tuple(Evaluation(**{**each, "cost": Cost(**each["cost"])}) for each in numbers)
+    return Trained(Block(*(results[name] for name in WEIGHTS), logit_scale=task.logit_scale), evaluations, kappa, config)
+
+
+def _rotation(task: AbstractTask) -> dict[str, str]:
+    """A name of the rotation of a task, if it has one: it is not among its settings."""
+    make: Any = type(task)
+    plain = make(**{name: value for name, value in task.config().items() if name != "task"})
+    if np.array_equal(plain.tokens, task.tokens):
+        return {}
+    return {"rotation": hashlib.sha256(np.ascontiguousarray(task.tokens).tobytes()).hexdigest()[:16]}
