@@ -88,7 +88,7 @@ def train_values(
     known_pattern(pattern)
     seeds, width = _check.whole("seeds", seeds, 1), _check.whole("width", task.dim if width is None else width, 1)
     axes = own_axes(task)
-    inwards, outwards = jnp.asarray(axes.T, jnp.float32), np.asarray(axes)
+    inwards = jnp.asarray(axes.T, jnp.float32)
     keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
     if start is None:
         weights, deltas = _first(keys, task.dim, width, len(axes)), chain(task.delta)
@@ -96,8 +96,7 @@ def train_values(
         shapes = _shapes(seeds, task.dim, width, task.dim)
         found = tuple(np.shape(each) for each in start)
         _check.require(found == shapes, "start", f"have the shapes {shapes}", found)
-        given = [jnp.asarray(each, jnp.float32) for each in start]
-        w_v, w_o, w_1, b_1, w_2, b_2 = given
+        w_v, w_o, w_1, b_1, w_2, b_2 = (jnp.asarray(each, jnp.float32) for each in start)
         weights = Values(w_v @ inwards, inwards.T @ w_o, w_1 @ inwards, b_1, inwards.T @ w_2, b_2 @ inwards)
         deltas = (task.delta,)
     for delta in deltas:
@@ -110,7 +109,7 @@ def train_values(
     if silent_bos:
         bos = axes @ task.special[0] / np.sqrt(task.dim)  # the loss does not see what W_V does to it
         w_v = w_v - (w_v @ bos)[..., None] * bos
-    return Values(w_v @ outwards, outwards.T @ w_o, w_1 @ outwards, b_1, outwards.T @ w_2, b_2 @ outwards)
+    return Values(w_v @ axes, axes.T @ w_o, w_1 @ axes, b_1, axes.T @ w_2, b_2 @ axes)
 
 
 def chain(delta: float | int) -> tuple[float, ...]:
@@ -209,7 +208,7 @@ def _first(rng: Key[Array, "seeds"], inner: int, width: int, axes: int) -> Value
     """The first weights."""
     shapes = [shape[1:] for shape in _shapes(1, inner, width, axes)]
     sizes = [int(np.prod(shape)) if len(shape) > 1 else 0 for shape in shapes]
-    normal = SPREAD * axes**-0.5 * jax.vmap(lambda key: jax.random.normal(key, (sum(sizes),)))(rng)
+    normal = SPREAD * axes**-0.5 * jax.vmap(lambda key: jax.random.normal(key, (sum(sizes),), jnp.float32))(rng)
     parts = jnp.split(normal, np.cumsum(sizes)[:-1], axis=1)
-    zeros = [jnp.zeros((len(rng), *shape)) for shape in shapes]
+    zeros = [jnp.zeros((len(rng), *shape), jnp.float32) for shape in shapes]
     return Values(*(part.reshape(zero.shape) if part.size else zero for part, zero in zip(parts, zeros, strict=True)))
