@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from toyblocks.optimum import optimum as optimum
     from toyblocks.task import Backcopy as Backcopy
     from toyblocks.task import Grouped as Grouped
+    from toyblocks.train import Trained as Trained
+    from toyblocks.train import train as train
 
     backcopy, grouped = Backcopy, Grouped
 
@@ -34,6 +36,7 @@ _HOME = {
     "Evaluation": ("toyblocks.evaluate", "Evaluation"),
     "Grouped": ("toyblocks.task", "Grouped"),
     "Optimum": ("toyblocks.optimum", "Optimum"),
+    "Trained": ("toyblocks.train", "Trained"),
     "backcopy": ("toyblocks.task", "Backcopy"),  # the tasks by the names that the command line has
     "bound": ("toyblocks.bound", "bound"),
     "construct": ("toyblocks.construct", "construct"),
@@ -43,6 +46,7 @@ _HOME = {
     "identity_costs": ("toyblocks.bound", "identity_costs"),
     "mlp_lower": ("toyblocks.bound", "mlp_lower"),
     "optimum": ("toyblocks.optimum", "optimum"),
+    "train": ("toyblocks.train", "train"),
 }
 _PARTS = ("figure", "rope", "task")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,11 +7,14 @@ here and give it a line in `COMMANDS`.
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
+
 from scaling.cli.base import Command
 from scaling.cli.flags import Json, flag
-from toyblocks.cli.flags import Backcopy, Grouped, Kappa, Pattern, TaskName, Tokens, build
+from toyblocks.cli.flags import Backcopy, Grouped, Kappa, Pattern, TaskName, Tokens, build, integer
 
 if TYPE_CHECKING:
+    from toyblocks.evaluate import Evaluation
     from toyblocks.task import AbstractTask
 
 
@@ -82,7 +85,7 @@ class Optimum(Command):
     grouped: Grouped
     kappa: Kappa = "10"
     method: Annotated[
-        str, flag("auto|exact|splitting", "exact needs the extra `exact`; splitting is for large tasks. Default: auto.")
+        str, flag("auto|exact|splitting|factored", "exact needs the extra `exact`; the others serve large tasks. Default: auto.")
     ] = "auto"
     json: Json = False
 
@@ -97,14 +100,111 @@ class Optimum(Command):
             "primal": found.primal,
             "dual": found.dual,
             "gap": found.gap,
-            "cost": 2 * kappa * found.primal,
+            "cost": found.cost(kappa),
         }
+
+
+@dataclass(frozen=True)
+class Train(Command):
+    """Trains blocks by gradient descent with weight decay, several seeds at once, and measures each: cost, margins, residual.
+
+    `optimum` is the certified least query-key cost, 2 kappa times the nuclear norm that the command `optimum` finds.
+    """
+
+    task: TaskName = field(metadata={"positional": True})
+    pattern: Pattern
+    tokens: Tokens
+    backcopy: Backcopy
+    grouped: Grouped
+    kappa: Kappa = "10"
+    seeds: Annotated[str, flag("INT", "Number of seeds 0, 1, ..., trained side by side. Default: 3.")] = "3"
+    width: Annotated[str | None, flag("INT", "Width of the MLP. Default: 4d for backcopy, d for grouped.")] = None
+    steps: Annotated[str, flag("FLOAT", "Factor on the number of steps of every stage, > 0. Default: 1.")] = "1"
+    optimizer: Annotated[
+        str, flag("adam|adamw", "adam with the penalty in the loss, or adamw's decoupled decay, an ablation. Default: adam.")
+    ] = "adam"
+    rope: Annotated[
+        str | None, flag("FLOAT", "Base of RoPE's frequencies, > 1; backcopy only, and without `optimum`. Default: no RoPE.")
+    ] = None
+    file: Annotated[
+        str | None, flag("FILE.npz", "Keeps weights and results: an interrupted run goes on from it, a finished one is read.")
+    ] = None
+    json: Json = False
+
+    def run(self) -> dict[str, Any]:
+        from scaling.cli import values
+        from scaling.cli.report import message
+
+        task, kappa = build(self.task, self.tokens, self.backcopy, self.grouped), _kappa(self.kappa)
+        about = _about(task, self.pattern, kappa)
+        from toyblocks.optimum import optimum
+        from toyblocks.train import train
+
+        found = train(
+            task,
+            self.pattern,
+            kappa=kappa,
+            seeds=integer("seeds", self.seeds),
+            width=None if self.width is None else integer("width", self.width),
+            steps=values.real("steps", self.steps),
+            optimizer=self.optimizer,
+            rope=None if self.rope is None else values.real("rope", self.rope),
+            file=self.file,
+            progress=True,
+        )
+        for line in found.failures:
+            message(f"{line}; try more --steps or another --width")
+        certified = {"optimum": None, "gap": None}  # with RoPE the logits are no function of W_QK
+        if self.rope is None:
+            least = optimum(task, self.pattern, progress=True)
+            certified = {"optimum": least.cost(kappa), "gap": least.gap}
+        return {
+            **about,
+            **{name: found.config[name] for name in ("seeds", "width", "steps", "optimizer", "rope")},
+            **certified,
+            "runs": [self._row(seed, each, found.solved[seed]) for seed, each in enumerate(found.evaluations)],
+        }
+
+    def _row(self, seed: int, found: "Evaluation", solved: bool) -> dict[str, Any]:
+        """One seed; a table on the terminal has the parts of the cost as columns."""
+        cost = found.cost.by_name()
+        return {
+            "seed": seed,
+            **({"cost": cost} if self.json else cost),
+            "min_margin": found.min_margin,
+            "residual": found.residual,
+            "output_error": found.output_error,
+            "bos_value": found.bos_value,
+            "solved": bool(solved) if self.json else ("yes" if solved else "NO"),
+        }
+
+
+@dataclass(frozen=True)
+class Figure(Command):
+    """Draws a figure from its store; what it lacks is trained and certified first."""
+
+    name: Annotated[tyro.conf.Positional[str], flag("NAME", "cost-vs-context or cost-vs-rank.")] = field(
+        metadata={"positional": True}
+    )
+    out: Annotated[str, flag("DIR", "Directory for the files.")]
+    store: Annotated[str | None, flag("DIR", "Directory of the stored runs. Default: that of the files.")] = None
+    quick: Annotated[bool, tyro.conf.arg(help="Small tasks, trained shortly, to try things out.", help_behavior_hint="")] = False
+    json: Json = False
+
+    def run(self) -> dict[str, Any]:
+        from scaling import _check
+        from toyblocks.figure import draw, figure_names
+
+        _check.known("figure", self.name, figure_names())
+        return {"files": [str(path) for path in draw(self.name, out=self.out, store=self.store, quick=self.quick, progress=True)]}
 
 
 COMMANDS: dict[str, type[Command]] = {
     "bound": Bound,
     "construct": Construct,
     "optimum": Optimum,
+    "train": Train,
+    "figure": Figure,
 }
 
 
