@@ -19,7 +19,7 @@ def installed() -> bool:
     return True
 
 
-def solve_exact(program: Program) -> tuple[list[Float[np.ndarray, "rows columns"]], Float[np.ndarray, "cases keys"]]:
+def solve_exact(program: Program) -> tuple[list[Float[np.ndarray, "_ _"]], Float[np.ndarray, "cases keys"]]:
     """A primal and a dual point, optimal to about 1e-8; neither is a certificate before `Program.primal` and `Program.dual`.
 
     It solves max sum a subject to [[c I, G], [G^T, c I]] >= 0 for every block, which has one semidefinite cone of rows + columns

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 
 _EPS = float(np.finfo(np.float64).eps)
 
-Parts = Sequence[Float[np.ndarray, "rows columns"]]
+Parts = Sequence[Float[np.ndarray, "_ _"]]
 
 
 class Component(eqx.Module):
@@ -65,7 +65,7 @@ class Program(eqx.Module):
             start=np.zeros(self.target.shape),
         )
 
-    def pull(self, table: Float[np.ndarray, "cases keys"]) -> list[Float[np.ndarray, "rows columns"]]:
+    def pull(self, table: Float[np.ndarray, "cases keys"]) -> list[Float[np.ndarray, "_ _"]]:
         """G: the gradient of <table, logits> with respect to the blocks."""
         return [_pulled(each.query, table, each.key) for each in self.components]
 
@@ -95,7 +95,7 @@ class Program(eqx.Module):
         rows = [np.einsum("kmr,kmc->krc", each.query[cases], each.key[keys], optimize=True) for each in self.components]
         return np.concatenate([each.reshape(len(cases), each.shape[1] * each.shape[2]) for each in rows], axis=1)
 
-    def split(self, variables: Float[np.ndarray, "variables"]) -> list[Float[np.ndarray, "rows columns"]]:
+    def split(self, variables: Float[np.ndarray, "variables"]) -> list[Float[np.ndarray, "_ _"]]:
         """The blocks from all of their entries."""
         sizes = np.cumsum([int(np.prod(each.shape)) for each in self.components])
         return [part.reshape(each.shape) for part, each in zip(np.split(variables, sizes[:-1]), self.components, strict=True)]
@@ -111,7 +111,7 @@ class Program(eqx.Module):
 
     def primal(
         self, parts: Parts, equal: Float[np.ndarray, "equalities variables"] | None = None
-    ) -> tuple[float, list[Float[np.ndarray, "rows columns"]]]:
+    ) -> tuple[float, list[Float[np.ndarray, "_ _"]]]:
         """An upper bound on the optimum and the feasible point behind it, from any point.
 
         Equalities hold by projection, to rounding; margins by division by the smallest one. Infinite if that is <= 0. `equal`: an
@@ -163,6 +163,28 @@ class Program(eqx.Module):
         return sum(
             (_product(np.abs(each.query), part, np.abs(each.key)) for each, part in blocks), start=np.zeros(self.target.shape)
         )
+
+
+class Best:
+    """The best certificates so far."""
+
+    def __init__(self, program: Program):
+        self.program, self._equal = program, orthonormal(program.equalities)
+        self.primal, self.dual = float("inf"), 0.0
+        self.parts = [np.zeros(each.shape) for each in program.components]
+
+    @property
+    def gap(self) -> float:
+        """Relative; 1 as long as there is no primal point."""
+        return 1 - self.dual / self.primal
+
+    def update(self, parts: Parts, table: Float[np.ndarray, "cases keys"]) -> float:
+        """Certifies a pair of points; the gap that is left."""
+        primal, feasible = self.program.primal(parts, self._equal)
+        if primal < self.primal:
+            self.primal, self.parts = primal, feasible
+        self.dual = max(self.dual, self.program.dual(table)[0])
+        return self.gap
 
 
 def orthonormal(vectors: Float[np.ndarray, "vectors d"]) -> Float[np.ndarray, "rank d"]:

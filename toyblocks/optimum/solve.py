@@ -6,12 +6,13 @@ from jaxtyping import Float
 
 from scaling import _check
 from toyblocks.optimum.exact import installed, solve_exact
-from toyblocks.optimum.program import Program
+from toyblocks.optimum.factored import solve_factored
+from toyblocks.optimum.program import Best, Program
 from toyblocks.optimum.reduce import program_of
-from toyblocks.optimum.splitting import Best, solve_splitting
+from toyblocks.optimum.splitting import solve_splitting
 from toyblocks.task import AbstractTask
 
-METHODS = ("auto", "exact", "splitting")
+METHODS = ("auto", "exact", "factored", "splitting")
 LARGEST_EXACT = 75  # rows + columns up to which the interior-point method takes seconds
 
 
@@ -29,21 +30,28 @@ class Optimum(eqx.Module):
     w_qk: Float[np.ndarray, "d d"]
     method: str = eqx.field(static=True)
 
-    def cost(self, kappa: float) -> float:
+    def cost(self, kappa: float | int) -> float:
         """2 kappa `primal`. Raises `ValueError` unless kappa > 0."""
         return 2 * _check.finite_above("kappa", kappa, 0.0) * self.primal
 
 
 def optimum(
-    task: AbstractTask, pattern: str, *, method: str = "auto", tolerance: float = 1e-3, steps: int = 40000, progress: bool = False
+    task: AbstractTask,
+    pattern: str,
+    *,
+    method: str = "auto",
+    tolerance: float | int = 2e-3,
+    steps: int = 40000,
+    progress: bool = False,
 ) -> Optimum:
     """Solves min |W|_* under margins 1 of every case of `task.routing(pattern)`, with W = W_QK = W_Q^T W_K and the logits
     x_q^T W x_k times `task.logit_scale`; the logits of tied targets agree, and c^T W eta = 0 if the task has `centroid_keys`.
 
-    `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `splitting` (ADMM), until the gap is at
-    most `tolerance` or `steps` are done; `auto`, the former for small programs where it is installed. Whatever the method, both
-    bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they hold even where it failed, and
-    then show it by their gap. Raises `ValueError` for an unknown pattern or method, and for `exact` without cvxpy.
+    `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `factored` (augmented Lagrangian in U V)
+    or `splitting` (ADMM), until the gap is at most `tolerance` or `steps` are done; `auto`: `exact` for small programs where it
+    is installed, else `factored`. Whatever the method, both bounds are recomputed from the points found (`Program.primal`,
+    `Program.dual`), so that they hold even where it failed, and then show it by their gap. Raises `ValueError` for an unknown
+    pattern or method, and for `exact` without cvxpy.
     Source: section 7 and Appendix D; the cost decouples, since W_Q and W_K occur in no other constraint.
     """
     _check.known("method", method, METHODS)
@@ -52,16 +60,17 @@ def optimum(
     program = program_of(task, pattern)
     if method == "auto":
         size = max(sum(each.shape) for each in program.components)
-        method = "exact" if size <= LARGEST_EXACT and installed() else "splitting"
+        method = "exact" if size <= LARGEST_EXACT and installed() else "factored"
     best = solve(program, method, tolerance, steps, progress)
     factor = 1 / (task.logit_scale * task.dim)  # from tokens of norm 1 and plain inner products
     return Optimum(best.primal * factor, best.dual * factor, best.gap, program.lift(best.parts) * factor, method)
 
 
-def solve(program: Program, method: str, tolerance: float = 1e-3, steps: int = 40000, progress: bool = False) -> Best:
+def solve(program: Program, method: str, tolerance: float | int = 2e-3, steps: int = 40000, progress: bool = False) -> Best:
     """The certificates of a program by a method other than `auto`."""
-    if method == "splitting":
-        return solve_splitting(program, tolerance, steps, progress)
+    if method != "exact":
+        iterate = solve_splitting if method == "splitting" else solve_factored
+        return iterate(program, tolerance, steps, progress)
     best = Best(program)
     best.update(*solve_exact(program))
     return best

@@ -6,36 +6,14 @@ import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from toyblocks.optimum.program import Parts, Program, orthonormal
+from toyblocks.optimum.program import Best, Parts, Program
 
 _RELAXED = 1.7  # over-relaxation, between 1 (none) and 2
 _PATIENCE = 500  # steps between changes of the penalty: changing it forever may spoil convergence
 _CHECKED = 50  # steps between certificates, whose two singular value decompositions cost as much as three steps
 
 
-class Best:
-    """The best certificates so far."""
-
-    def __init__(self, program: Program):
-        self.program, self._equal = program, orthonormal(program.equalities)
-        self.primal, self.dual = float("inf"), 0.0
-        self.parts = [np.zeros(each.shape) for each in program.components]
-
-    @property
-    def gap(self) -> float:
-        """Relative; 1 as long as there is no primal point."""
-        return 1 - self.dual / self.primal
-
-    def update(self, parts: Parts, table: Float[np.ndarray, "cases keys"]) -> float:
-        """Certifies a pair of points; the gap that is left."""
-        primal, feasible = self.program.primal(parts, self._equal)
-        if primal < self.primal:
-            self.primal, self.parts = primal, feasible
-        self.dual = max(self.dual, self.program.dual(table)[0])
-        return self.gap
-
-
-def solve_splitting(program: Program, tolerance: float, steps: int, progress: bool = False) -> Best:
+def solve_splitting(program: Program, tolerance: float | int, steps: int, progress: bool = False) -> Best:
     """ADMM until the certified gap is at most `tolerance`, or for `steps` steps.
 
     It minimises |A|_* + [Z meets the margins] subject to A = B, Z = L(B): A by shrinking singular values, Z by projecting each
@@ -86,7 +64,7 @@ def _distance(some: Parts, others: Parts) -> float:
     return float(np.sqrt(sum(np.sum((a - b) ** 2) for a, b in zip(some, others, strict=True))))
 
 
-def _normal_equations(program: Program) -> Callable[[Parts], list[Float[np.ndarray, "rows columns"]]]:
+def _normal_equations(program: Program) -> Callable[[Parts], list[Float[np.ndarray, "_ _"]]]:
     """Solves (1 + L^* L) B = R, L the map from blocks to logits."""
     if len(program.components) == 1 and program.components[0].copies == 1:
         only = program.components[0]
