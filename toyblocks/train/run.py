@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -114,10 +115,14 @@ def train(
             measured = evaluate(block, task, pattern, frequencies=frequencies)
         found.append((block, measured))
     blocks, evaluations = zip(*found, strict=True)
-    trained = Trained(jax.tree.map(lambda *each: np.stack(each), *blocks), evaluations, kappa, config)
+    trained = Trained(_stacked(blocks), evaluations, kappa, config)
     if kept is not None:
         kept.finish(_results(trained))
     return trained
+
+
+def _stacked(blocks: Sequence[Block]) -> Block:
+    return jax.tree.map(lambda *each: np.stack(each), *blocks)
 
 
 def _results(trained: Trained) -> dict[str, np.ndarray]:
@@ -131,7 +136,10 @@ def _restored(task: AbstractTask, kappa: float, config: dict[str, Any], kept: Ru
     _check.require(not missing, "file", "hold the results of a run", f"of one without {', '.join(missing)} ('{kept.path}')")
     numbers = json.loads(str(results["evaluations"]))
     evaluations = tuple(Evaluation(**{**each, "cost": Cost(**each["cost"])}) for each in numbers)
-    return Trained(Block(*(results[name] for name in WEIGHTS), logit_scale=task.logit_scale), evaluations, kappa, config)
+    blocks = [
+        Block(*(results[name][number] for name in WEIGHTS), logit_scale=task.logit_scale) for number in range(len(evaluations))
+    ]
+    return Trained(_stacked(blocks), evaluations, kappa, config)
 
 
 def _rotation(task: AbstractTask) -> dict[str, str]:
