@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from scaling import _check
-from toyblocks.block import Block, Cost, rms_norm
+from toyblocks.block import Block, Cost, Matrix, rms_norm
 from toyblocks.rope import rotate
-from toyblocks.task import AbstractTask, Backcopy, known_pattern, label_error
+from toyblocks.task import AbstractTask, Backcopy, Routing, Situations, known_pattern, label_error
 
 SOLVED_RESIDUAL = 3e-3  # of the training recipe; beyond it a run has not solved its task
 
@@ -49,34 +49,40 @@ def evaluate(
     are turned at their positions (RoPE). Raises `ValueError` for an unknown pattern, and RoPE on a task without positions.
     """
     known_pattern(pattern)
+    turns = None if frequencies is None else _turns(task, frequencies)
     with jax.enable_x64(True):
         block = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), block)
-        routing, tokens = task.routing(pattern), task.tokens
-        if frequencies is None:
-            logits = block.logits(tokens, tokens)
-        else:
-            queries, keys = (turned(rms_norm(tokens) @ each.T, task, frequencies) for each in (block.w_q, block.w_k))
-            logits = block.logit_scale * queries @ keys.T
-        rows = task.situations(pattern, rng, sequences)
-        x, attended, update = (jnp.asarray(each, jnp.float64) for each in (rows.x, rows.attended, rows.update))
-        error, nearest = label_error(block.respond(x, attended) - x, update, task.epsilon)
-        missed = jnp.linalg.norm(error, axis=-1)
-        size = jnp.sqrt(jnp.mean(jnp.sum((x + nearest) ** 2, axis=-1)))
-        value = block.w_o @ (block.w_v @ rms_norm(jnp.asarray(tokens[0])))
-        return Evaluation(
-            float(jnp.min(routing.margins(logits))),
-            float(routing.spread(logits)),
-            float(jnp.sqrt(jnp.mean(missed**2)) / size),
-            float(jnp.max(missed) / size),
-            float(jnp.linalg.norm(value) / np.sqrt(task.dim)),
-            jax.tree.map(float, block.cost),
-        )
+        rows = jax.tree.map(lambda each: jnp.asarray(each, jnp.float64), task.situations(pattern, rng, sequences))
+        found, cost = _measure(block, task.tokens, task.routing(pattern), rows, task.epsilon, turns)
+        margin, spread, residual, error, value = map(float, found)
+        return Evaluation(margin, spread, residual, error, value, jax.tree.map(float, cost))
 
 
-def turned(
-    heads: Float[Array, "tokens head"], task: AbstractTask, frequencies: Float[np.ndarray, "planes"]
-) -> Float[Array, "tokens head"]:
-    """Queries or keys of the tokens of a task, turned at their positions (RoPE). Raises `ValueError` if it has none."""
+@eqx.filter_jit  # as one program, since the compilation of its operations one by one would take longer than all the rest
+def _measure(
+    block: Block, tokens: Matrix, routing: Routing, rows: Situations, epsilon: float, turns: tuple[Matrix, Matrix] | None
+) -> tuple[tuple[Array, ...], Cost]:
+    """The numbers of an `Evaluation`, in order."""
+    if turns is None:
+        logits = block.logits(tokens, tokens)
+    else:
+        queries, keys = (rotate(rms_norm(tokens) @ each.T, *turns) for each in (block.w_q, block.w_k))
+        logits = block.logit_scale * queries @ keys.T
+    error, nearest = label_error(block.respond(rows.x, rows.attended) - rows.x, rows.update, epsilon)
+    missed = jnp.linalg.norm(error, axis=-1)
+    size = jnp.sqrt(jnp.mean(jnp.sum((rows.x + nearest) ** 2, axis=-1)))
+    value = block.w_o @ (block.w_v @ rms_norm(tokens[0]))
+    return (
+        jnp.min(routing.margins(logits)),
+        routing.spread(logits),
+        jnp.sqrt(jnp.mean(missed**2)) / size,
+        jnp.max(missed) / size,
+        jnp.linalg.norm(value) / tokens.shape[-1] ** 0.5,
+    ), block.cost
+
+
+def _turns(task: AbstractTask, frequencies: Float[np.ndarray, "planes"]) -> tuple[Matrix, Matrix]:
+    """Positions and frequencies of RoPE. Raises `ValueError` for a task without positions."""
     if not isinstance(task, Backcopy):
         _check.reject("rope", "be None for a task without positions", task.name)
-    return jnp.asarray(rotate(heads, task.position_of, frequencies))
+    return task.position_of, frequencies
