@@ -15,7 +15,10 @@ from pathlib import Path
 
 from benchmarks.harness import Measurement, machine, table
 
-NAMES = ("extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact", "fields", "dynamics", "contexts")
+NAMES = (
+    "extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact", "fields", "dynamics", "contexts",
+    "training",
+)  # fmt: skip
 
 
 def main() -> int:
