@@ -17,7 +17,7 @@ from toyblocks.train.loop import Checkpoint, Stage, descend
 RUNGS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)  # of delta; below the last, float32 does not see the noise
 POOL = 4096  # about as many rows of copy tokens with their group before them are drawn once, for all steps
 BATCH = 64  # of them meet the block at a step, beside every other row there is
-SPREAD = 0.2  # standard deviation of the first weights times the root of their number of inputs; 1 is 10% dearer at n = 2
+SPREAD = 0.2  # standard deviation of the first weights times the root of their number of inputs; from 1, n = 30 is not learned
 
 
 class Values(NamedTuple):
