@@ -10,10 +10,10 @@ from toyblocks.optimum.factored import solve_factored
 from toyblocks.optimum.program import Best, Program
 from toyblocks.optimum.reduce import program_of
 from toyblocks.optimum.splitting import solve_splitting
-from toyblocks.task import AbstractTask
+from toyblocks.task import AbstractTask, Backcopy
 
 METHODS = ("auto", "exact", "factored", "splitting")
-LARGEST_EXACT = 75  # rows + columns up to which the interior-point method takes seconds
+LARGEST_EXACT, LARGEST_DENSE = 75, 50  # rows + columns up to which the interior-point method takes seconds
 
 
 class Optimum(eqx.Module):
@@ -49,9 +49,9 @@ def optimum(
 
     `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `factored` (augmented Lagrangian in U V)
     or `splitting` (ADMM), until the gap is at most `tolerance` or `steps` are done; `auto`: `exact` for small programs where it
-    is installed, else `factored`. Whatever the method, both bounds are recomputed from the points found (`Program.primal`,
-    `Program.dual`), so that they hold even where it failed, and then show it by their gap. Raises `ValueError` for an unknown
-    pattern or method, and for `exact` without cvxpy.
+    is installed, else what was measured to be faster: `factored` for backcopy, `splitting` for others. Whatever the method, both
+    bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they hold even where it failed, and
+    then show it by their gap. Raises `ValueError` for an unknown pattern or method, and for `exact` without cvxpy.
     Source: section 7 and Appendix D; the cost decouples, since W_Q and W_K occur in no other constraint.
     """
     _check.known("method", method, METHODS)
@@ -60,7 +60,8 @@ def optimum(
     program = program_of(task, pattern)
     if method == "auto":
         size = max(sum(each.shape) for each in program.components)
-        method = "exact" if size <= LARGEST_EXACT and installed() else "factored"
+        largest, beyond = (LARGEST_EXACT, "factored") if isinstance(task, Backcopy) else (LARGEST_DENSE, "splitting")
+        method = "exact" if size <= largest and installed() else beyond
     best = solve(program, method, tolerance, steps, progress)
     factor = 1 / (task.logit_scale * task.dim)  # from tokens of norm 1 and plain inner products
     return Optimum(best.primal * factor, best.dual * factor, best.gap, program.lift(best.parts) * factor, method)
