@@ -1,12 +1,15 @@
 """The command line `toyblocks`: what it answers, and that every mistake is one line on stderr, exit code 2, nothing written."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from toyblocks import figure
 from toyblocks.bound import bound
 from toyblocks.cli import main
+from toyblocks.optimum import optimum
 from toyblocks.task import Backcopy
 
 SMALL = "--context-length 3 --dormant 1 --copy 1"
@@ -135,3 +138,39 @@ def test_optimum(capsys):
     line = "optimum grouped --pattern sink --per-group 2 --delta .5"
     free, centroid = (answer(capsys, f"{line} {flag}")["cost"] for flag in ("", "--centroid-keys"))
     assert (free, centroid) == (pytest.approx(15.25, abs=0.01), pytest.approx(15.98, abs=0.01))  # measured independently
+
+
+def test_train(capsys, tmp_path, monkeypatch):
+    """A run too short to solve anything says so; its file answers again, and refuses other settings."""
+    monkeypatch.chdir(tmp_path)
+    line = f"train backcopy --pattern sink {SMALL} --kappa 3 --seeds 2 --width 5 --steps .01 --file run.npz"
+    found = answer(capsys, line)
+    assert (found["width"], found["rope"], len(found["runs"])) == (5, None, 2)
+    assert found["optimum"] == pytest.approx(6 * optimum(Backcopy(3, 1, 1), "sink").primal)
+    for seed, run in enumerate(found["runs"]):
+        assert run["seed"] == seed and {"min_margin", "residual", "bos_value"} <= run.keys()
+        assert run["cost"]["query_key"] > found["optimum"] or run["min_margin"] < 3
+
+    def forbidden(*_, **__):
+        raise AssertionError("something was trained")
+
+    monkeypatch.setattr(import_module("toyblocks.train.run"), "train_query_key", forbidden)
+    assert main([*line.split()]) == 0
+    out, err = capsys.readouterr()
+    unsolved = [run["seed"] for run in found["runs"] if not run["solved"]]
+    assert unsolved and err.count("\n") == len(unsolved)
+    assert all(f"seed {seed} did not solve its task: smallest margin" in err for seed in unsolved)
+    assert out.count("NO") == len(unsolved) and "query_key" in out
+    assert "seeds 2 instead of 3" in refused(capsys, line.replace("--seeds 2", "--seeds 3"))
+    (tmp_path / "run.npz").write_bytes(b"no archive")
+    assert "Argument `file` must hold a run" in refused(capsys, line)
+
+
+def test_figure_passes_its_directories(capsys, tmp_path, monkeypatch):
+    def draw(name, **arguments):
+        assert arguments == {"out": "here", "store": "there", "quick": True, "progress": True}
+        return [tmp_path / f"{name}.png"]
+
+    monkeypatch.setattr(figure, "draw", draw)
+    found = answer(capsys, "figure cost-vs-rank --out here --store there --quick")
+    assert found == {"files": [str(tmp_path / "cost-vs-rank.png")]}

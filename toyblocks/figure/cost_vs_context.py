@@ -26,7 +26,7 @@ from toyblocks.train import train
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"context_length": [4, 8, 16, 32, 64], "contents": [5, 5], "kappa": [1, 3, 10, 30], "seeds": 3, "steps": 1.0},
-    "quick": {"context_length": [3, 4], "contents": [2, 2], "kappa": [1, 10], "seeds": 2, "steps": 0.1},
+    "quick": {"context_length": [3, 4], "contents": [2, 2], "kappa": [1, 10], "seeds": 2, "steps": 0.4},
 }
 KAPPA = 10.0  # of training, and of the first two panels; not given in the paper
 FITTED_FROM = 8  # the least T of the fits: below, the terms of lower order show

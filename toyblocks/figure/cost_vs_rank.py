@@ -26,7 +26,7 @@ from toyblocks.train import train
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"per_group": [2, 5, 10, 30], "delta": [0.5, 0.25, 0.1], "groups": 3, "dim": 100, "seeds": 3, "steps": 1.0},
-    "quick": {"per_group": [2], "delta": [0.5, 0.4, 0.3], "groups": 1, "dim": 8, "seeds": 2, "steps": 0.1},
+    "quick": {"per_group": [2], "delta": [0.5, 0.4, 0.3], "groups": 1, "dim": 8, "seeds": 2, "steps": 0.4},
 }
 KAPPA = 10.0  # not given in the paper
 RESIDUAL = 2e-3

@@ -5,7 +5,7 @@ code calls nothing back. What differs between stages is data: segments and stage
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -63,6 +63,7 @@ class State(eqx.Module):
     step: Int[Array, ""]
 
 
+@runtime_checkable
 class Checkpoint(Protocol):
     """What keeps states between processes, by the name of a stage."""
 
