@@ -32,7 +32,7 @@ class Rows(eqx.Module):
     def draw(self, rng: Key[Array, ""]) -> tuple[Int[Array, "drawn 3"], Float[Array, "drawn"]]:
         """Rows of one step and their weights."""
         count = self.count[:, None]
-        first = jnp.floor(jax.random.uniform(rng, count.shape) * count).astype(int)
+        first = jnp.floor(jax.random.uniform(rng, count.shape, jnp.float32) * count).astype(jnp.int32)
         place = (first + jnp.arange(self.taken) * jnp.maximum(count // self.taken, 1)) % count
         rows = jnp.take_along_axis(self.table, place[:, :, None], axis=1)
         return rows.reshape(-1, 3), jnp.repeat(self.share / self.taken, self.taken)

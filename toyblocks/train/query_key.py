@@ -60,7 +60,7 @@ class BackcopyLoss(eqx.Module):
     def __call__(self, weights: Factors, rng: Key[Array, ""]) -> Float[Array, ""]:
         end, asleep = self.kinds + self.length, self.dormant
         product = weights[0].T @ weights[1]
-        to_bos = (product @ self.bos) / np.sqrt(2)
+        to_bos = 2**-0.5 * (product @ self.bos)
         half = product[:end, :end] / 2
         split = self.kinds
         by_position = half[:split, None, split:] + half[split:, split:]  # [content position, key's position]
@@ -72,7 +72,7 @@ class BackcopyLoss(eqx.Module):
         # Copy tokens, from position 2 on: the least logit of what may stand before them, at position 1 a dormant token.
         before = jnp.where((place > 1)[:, None] | (content < asleep), by_content[asleep:], jnp.inf).min(axis=-1)[:, 1:]
         before = before + by_position[asleep:, place[1:], place[:-1]]
-        first = jnp.full((self.kinds - asleep, 1), jnp.inf)  # at position 1 there is none
+        first = jnp.full((self.kinds - asleep, 1), jnp.inf, product.dtype)  # at position 1 there is none
         asked = jnp.concatenate([bos[:asleep] if self.sink else itself[:asleep], jnp.concatenate([first, before], axis=1)])
         level = MARGIN - asked
         alone = _square(level[asleep:] + bos[asleep:]) + _square(level[asleep:] + itself[asleep:])
