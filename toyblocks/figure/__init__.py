@@ -33,8 +33,9 @@ def draw(
 ) -> list[Path]:
     """Draws a figure and returns the files written to the directory `out`: PNG, PDF, the data as netCDF, and the caption as text.
 
-    Every number drawn comes from the directory `store` (default: `out`): NAME-exact.nc holds them, and one file for every trained
-    run (NAME-...npz) its weights and results, from which an interrupted computation goes on. What is there is not computed again.
+    Every number drawn comes from the directory `store` (default: `out`): NAME-exact.nc holds them. What it is made of has files
+    of its own, from which an interrupted computation goes on: NAME-...npz for every trained run, with its weights, and
+    NAME-...-optimum.nc for its certificate. What is there is not computed again.
     `quick` draws small tasks, trained shortly, from files of their own (-quick); it is for trying things out. `progress` shows
     bars on stderr where that is a terminal.
 

@@ -20,9 +20,7 @@ from scaling.figure.cells import number, variable
 from scaling.figure.style import WIDTH, letter, save, style
 from toyblocks.bound import bound
 from toyblocks.figure import fit, runs
-from toyblocks.optimum import optimum
 from toyblocks.task import PATTERNS, Backcopy
-from toyblocks.train import train
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"context_length": [4, 8, 16, 32, 64], "contents": [5, 5], "kappa": [1, 3, 10, 30], "seeds": 3, "steps": 1.0},
@@ -59,11 +57,11 @@ def compute(
     primal, dual = np.zeros((2, len(tasks), len(PATTERNS)))
     for i, task in enumerate(tasks):
         for j, pattern in enumerate(PATTERNS):
-            file = store / f"cost-vs-context-{task.context_length}-{pattern}{suffix}.npz"
-            trained = train(task, pattern, kappa=KAPPA, seeds=seeds, steps=steps, file=file, progress=progress)
-            certified = optimum(task, pattern, progress=progress)
+            name = f"cost-vs-context-{task.context_length}-{pattern}{suffix}"
+            trained, (primal[i, j], dual[i, j]) = runs.run_cell(
+                task, pattern, name, store, kappa=KAPPA, seeds=seeds, steps=steps, progress=progress
+            )
             found[i, j], width[i] = runs.measured(trained), trained.block.w_1.shape[-2]
-            primal[i, j], dual[i, j] = certified.primal, certified.dual
     sides = [[bound(task, float(each)) for each in kappa] for task in tasks]
     grid, shape = ("context_length", "pattern"), (len(tasks), len(PATTERNS))
     return xarray.Dataset(

@@ -20,9 +20,7 @@ from scaling.figure.cells import number, variable
 from scaling.figure.style import WIDTH, letter, save, style
 from toyblocks.bound import bound
 from toyblocks.figure import fit, runs
-from toyblocks.optimum import optimum
 from toyblocks.task import PATTERNS, Grouped
-from toyblocks.train import train
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"per_group": [2, 5, 10, 30], "delta": [0.5, 0.25, 0.1], "groups": 3, "dim": 100, "seeds": 3, "steps": 1.0},
@@ -62,11 +60,11 @@ def compute(
         for j, size in enumerate(delta):
             tasks[i, j] = task = Grouped(groups, members, size, dim)
             for k, pattern in enumerate(PATTERNS):
-                file = store / f"cost-vs-rank-{members}-{size:g}-{pattern}{suffix}.npz"
-                trained = train(task, pattern, kappa=KAPPA, seeds=seeds, steps=steps, file=file, progress=progress)
-                least = optimum(task, pattern, progress=progress)
+                name = f"cost-vs-rank-{members}-{size:g}-{pattern}{suffix}"
+                trained, certified[:, i, j, k] = runs.run_cell(
+                    task, pattern, name, store, kappa=KAPPA, seeds=seeds, steps=steps, progress=progress
+                )
                 found[i, j, k], width[i, j] = runs.measured(trained), trained.block.w_1.shape[-2]
-                certified[:, i, j, k] = least.primal, least.dual
     sides = [[bound(task, KAPPA) for task in row] for row in tasks]
     cells, grid = ("per_group", "delta"), ("per_group", "delta", "pattern")
     return xarray.Dataset(

@@ -1,6 +1,7 @@
 """What the figures of cost have in common: trained runs as datasets, and which of them may be drawn."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,11 @@ import xarray
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 
-from scaling.figure.cells import variable
+from scaling.figure.cells import load_or_compute, variable
 from scaling.figure.style import DARK, MIDDLE
-from toyblocks.task import PATTERNS
-from toyblocks.train import Trained
+from toyblocks.optimum import optimum
+from toyblocks.task import PATTERNS, AbstractTask
+from toyblocks.train import Trained, train
 
 # Of a trained run, by seed.
 MEASURED = {
@@ -30,6 +32,29 @@ LOOK = {"diagonal": (DARK, "s", "-"), "sink": (MIDDLE, "o", "--")}
 def pattern_axis() -> tuple:
     """The axis `pattern` of a dataset: 0 diagonal, 1 sink."""
     return variable(("pattern",), np.arange(len(PATTERNS)), ", ".join(PATTERNS))
+
+
+def run_cell(
+    task: AbstractTask,
+    pattern: str,
+    name: str,
+    store: Path,
+    *,
+    kappa: float,
+    seeds: int,
+    steps: float | int,
+    progress: bool,
+) -> tuple[Trained, Float[np.ndarray, "2"]]:
+    """Trained blocks, and primal and dual of the least |W_QK|_* at unit margins: from the files NAME.npz and NAME-optimum.nc of
+    the directory `store`, where they are computed if they are missing."""
+    trained = train(task, pattern, kappa=kappa, seeds=seeds, steps=steps, file=store / f"{name}.npz", progress=progress)
+
+    def certify() -> xarray.Dataset:
+        found = optimum(task, pattern, progress=progress)
+        return xarray.Dataset({"sides": variable(("side",), [found.primal, found.dual], "primal, dual")})
+
+    kept = load_or_compute(store / f"{name}-optimum.nc", {**task.config(), "pattern": pattern}, certify)
+    return trained, kept.sides.values
 
 
 def measured(trained: Trained) -> dict[str, np.ndarray]:
