@@ -46,10 +46,10 @@ def ours(lengths: list[int], patterns: list[str], share: float) -> list[Timing]:
     for length in lengths:
         parts = []
         for pattern in patterns:
-            for part, least in ((train_query_key, 1 / 30), (train_values, 1 / 40)):
-                factor = max(share, least)
-                call = partial(part, Backcopy(length), pattern, seeds=SEEDS, steps=factor)
-                parts.append((timed(call, 1) if share else clock(call)).times(1 / factor))
+            for part, least in ((train_query_key, 100), (train_values, 75)):
+                steps = max(round(share * QUERY_KEY), least)
+                call = partial(part, Backcopy(length), pattern, seeds=SEEDS, steps=steps)
+                parts.append((timed(call, 1) if share else clock(call)).times(QUERY_KEY / steps))
         found.append(_total(parts))
     return found
 

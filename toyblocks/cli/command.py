@@ -119,13 +119,18 @@ class Train(Command):
     kappa: Kappa = "10"
     seeds: Annotated[str, flag("INT", "Number of seeds 0, 1, ..., trained side by side. Default: 3.")] = "3"
     width: Annotated[str | None, flag("INT", "Width of the MLP. Default: 4d for backcopy, d for grouped.")] = None
-    steps: Annotated[str, flag("FLOAT", "Factor on the number of steps of every stage, > 0. Default: 1.")] = "1"
+    steps: Annotated[str, flag("INT", "Steps for queries and keys; other stages have theirs in proportion. Default: 3000.")] = (
+        "3000"
+    )
     optimizer: Annotated[
         str, flag("adam|adamw", "adam with the penalty in the loss, or adamw's decoupled decay, an ablation. Default: adam.")
     ] = "adam"
     rope: Annotated[
         str | None, flag("FLOAT", "Base of RoPE's frequencies, > 1; backcopy only, and without `optimum`. Default: no RoPE.")
     ] = None
+    silent_bos: Annotated[
+        bool, tyro.conf.arg(help="Train under W_V x_BOS = 0, the condition of `mlp_lower`.", help_behavior_hint="")
+    ] = False
     file: Annotated[
         str | None, flag("FILE.npz", "Keeps weights and results: an interrupted run goes on from it, a finished one is read.")
     ] = None
@@ -146,9 +151,10 @@ class Train(Command):
             kappa=kappa,
             seeds=integer("seeds", self.seeds),
             width=None if self.width is None else integer("width", self.width),
-            steps=values.real("steps", self.steps),
+            steps=integer("steps", self.steps),
             optimizer=self.optimizer,
             rope=None if self.rope is None else values.real("rope", self.rope),
+            silent_bos=self.silent_bos,
             file=self.file,
             progress=True,
         )
@@ -160,7 +166,7 @@ class Train(Command):
             certified = {"optimum": least.cost(kappa), "gap": least.gap}
         return {
             **about,
-            **{name: found.config[name] for name in ("seeds", "width", "steps", "optimizer", "rope")},
+            **{name: found.config[name] for name in ("seeds", "width", "steps", "optimizer", "rope", "silent_bos")},
             **certified,
             "runs": [self._row(seed, each, found.solved[seed]) for seed, each in enumerate(found.evaluations)],
         }

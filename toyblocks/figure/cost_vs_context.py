@@ -23,8 +23,8 @@ from toyblocks.figure import fit, runs
 from toyblocks.task import PATTERNS, Backcopy
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "full": {"context_length": [4, 8, 16, 32, 64], "contents": [5, 5], "kappa": [1, 3, 10, 30], "seeds": 3, "steps": 1.0},
-    "quick": {"context_length": [3, 4], "contents": [2, 2], "kappa": [1, 10], "seeds": 2, "steps": 0.4},
+    "full": {"context_length": [4, 8, 16, 32, 64], "contents": [5, 5], "kappa": [1, 3, 10, 30], "seeds": 3, "steps": 3000},
+    "quick": {"context_length": [3, 4], "contents": [2, 2], "kappa": [1, 10], "seeds": 2, "steps": 1200},
 }
 KAPPA = 10.0  # of training, and of the first two panels; not given in the paper
 FITTED_FROM = 8  # the least T of the fits: below, the terms of lower order show
@@ -42,7 +42,7 @@ def compute(
     contents: Sequence[int],
     kappa: Sequence[float | int],
     seeds: int,
-    steps: float | int,
+    steps: int,
     store: Path,
     suffix: str,
     progress: bool = False,
@@ -50,7 +50,7 @@ def compute(
     """Costs of trained blocks [context_length pattern seed] at kappa = 10, the certified optimum [context_length pattern] and
     the bounds [context_length kappa]; dimensionless.
 
-    `contents` is |D|, |C|. Runs are kept in `store`, one file each, and are not trained again; `steps` scales their length.
+    `contents` is |D|, |C|. Runs are kept in `store`, one file each, and are not trained again; `steps` as in `train`.
     """
     tasks = [Backcopy(length, contents[0], contents[1]) for length in context_length]
     found, width = {}, np.zeros(len(tasks))

@@ -23,8 +23,8 @@ from toyblocks.figure import fit, runs
 from toyblocks.task import PATTERNS, Grouped
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "full": {"per_group": [2, 5, 10, 30], "delta": [0.5, 0.25, 0.1], "groups": 3, "dim": 100, "seeds": 3, "steps": 1.0},
-    "quick": {"per_group": [2], "delta": [0.5, 0.4, 0.3], "groups": 1, "dim": 8, "seeds": 2, "steps": 0.4},
+    "full": {"per_group": [2, 5, 10, 30], "delta": [0.5, 0.25, 0.1], "groups": 3, "dim": 100, "seeds": 3, "steps": 3000},
+    "quick": {"per_group": [2], "delta": [0.5, 0.4, 0.3], "groups": 1, "dim": 8, "seeds": 2, "steps": 1200},
 }
 KAPPA = 10.0  # not given in the paper
 RESIDUAL = 2e-3
@@ -43,7 +43,7 @@ def compute(
     groups: int,
     dim: int,
     seeds: int,
-    steps: float | int,
+    steps: int,
     store: Path,
     suffix: str,
     progress: bool = False,
@@ -51,7 +51,7 @@ def compute(
     """Costs of trained blocks [per_group delta pattern seed] at kappa = 10, the certified optimum [per_group delta pattern] and
     the bounds [per_group delta]; dimensionless.
 
-    Runs are kept in `store`, one file each, and are not trained again; `steps` scales their length.
+    Runs are kept in `store`, one file each, and are not trained again; `steps` as in `train`.
     """
     shape = (len(per_group), len(delta))
     found, certified, tasks = {}, np.zeros((2, *shape, len(PATTERNS))), np.empty(shape, object)

@@ -42,7 +42,7 @@ def run_cell(
     *,
     kappa: float,
     seeds: int,
-    steps: float | int,
+    steps: int,
     progress: bool,
 ) -> tuple[Trained, Float[np.ndarray, "2"]]:
     """Trained blocks, and primal and dual of the least |W_QK|_* at unit margins: from the files NAME.npz and NAME-optimum.nc of

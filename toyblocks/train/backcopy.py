@@ -10,7 +10,7 @@ from scaling import _check
 from toyblocks.block import rms_norm
 from toyblocks.task import Backcopy, known_pattern
 from toyblocks.train.grouped import Values
-from toyblocks.train.loop import Checkpoint, Stage, descend
+from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
 
 WIDTH = 4  # hidden units of the MLP per dimension; with one per dimension the sink of T = 64 stalls 10% above
 BATCH = 252  # about as many rows meet the block at a step
@@ -42,10 +42,12 @@ class OutputLoss(eqx.Module):
     """Mean square error over d, for rows of random sequences: positions 0, ..., T alike, contents alike. Every position is there
     at every step.
 
-    `tokens` are in the coordinates of `own_axes`, with 0 in the last row; `dim` is that of the task.
+    `tokens` are in the coordinates of `own_axes`, with 0 in the last row, and `heard` what the head hears of them; `dim` is that
+    of the task.
     """
 
     tokens: Float[Array, "tokens axes"]
+    heard: Float[Array, "tokens axes"]
     dormant: Rows
     copy: Rows
     dim: int = eqx.field(static=True)
@@ -53,7 +55,8 @@ class OutputLoss(eqx.Module):
     def __call__(self, weights: Values, rng: Key[Array, ""]) -> Float[Array, ""]:
         first, second = jax.random.split(rng)
         (asleep, light), (awake, heavy) = self.dormant.draw(first), self.copy.draw(second)
-        x, attended, owed = jnp.moveaxis(self.tokens[jnp.concatenate([asleep, awake])], 1, 0)
+        ask, key, owes = jnp.concatenate([asleep, awake]).T
+        x, attended, owed = self.tokens[ask], self.heard[key], self.tokens[owes]
         w_v, w_o, w_1, b_1, w_2, b_2 = weights
         value = attended @ w_v.T @ w_o.T
         # Coordinates outside the own axes are 0, so that the norm is right but for their number.
@@ -68,30 +71,36 @@ def train_values(
     *,
     seeds: int = 3,
     width: int | None = None,
-    steps: float | int = 1.0,
+    steps: int = STEPS,
     optimizer: str = "adam",
     progress: bool = False,
     checkpoint: Checkpoint | None = None,
+    silent_bos: bool = False,
 ) -> Values:
     """W_V, W_O and the MLP at least cost |W_V|^2 + |W_O|^2 + |W_1|^2 + |W_2|^2, for `seeds` seeds 0, 1, ..., side by side.
 
-    The heads attend as `pattern` demands (hard attention, taught). `width` is that of the MLP, by default 4d; `steps` multiplies
-    the number of steps. Training is in the coordinates of `own_axes`, along contents and positions, and the weights are turned
-    back. Raises `ValueError` for an unknown pattern or optimizer, `seeds`, `width` < 1, `steps` <= 0.
+    The heads attend as `pattern` demands (hard attention, taught). `width` is that of the MLP, by default 4d; `steps` are
+    those of `train_query_key` in the same run, 3000 in the recipe, against which there are 4000 and 8000 here. `silent_bos`
+    trains under W_V x_BOS = 0, the condition of the lower bounds for the MLP. Training is in the coordinates of `own_axes`,
+    along contents and positions, and the weights are turned back. Raises `ValueError` for an unknown pattern or optimizer,
+    `seeds`, `width`, `steps` < 1.
     Source: Figure 3 left.
     """
     seeds = _check.whole("seeds", seeds, 1)
     width = _check.whole("width", WIDTH * task.dim if width is None else width, 1)
     axes, keys = own_axes(task), jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
-    loss = output_loss(task, pattern)
+    loss = output_loss(task, pattern, silent_bos)
     weights = jax.vmap(lambda rng: _first(rng, task.dim, width, len(axes)))(keys)
     for number, stage in enumerate(_stages(task)):
         rng = jax.vmap(jax.random.fold_in, (0, None))(keys, number + 1)
         label = f"values {pattern} {number + 1} of 2"
         weights = descend(
-            label, loss, weights, stage.times(steps), rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint
+            label, loss, weights, stage.lasting(steps), rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint
         )
     w_v, w_o, w_1, b_1, w_2, b_2 = (np.asarray(each, np.float64) for each in weights)
+    if silent_bos:  # the loss does not see what W_V does to BOS
+        bos = axes @ task.tokens[0] / np.sqrt(task.dim)
+        w_v = w_v - (w_v @ bos)[..., None] * bos
     return Values(w_v @ axes, axes.T @ w_o, w_1 @ axes, b_1, axes.T @ w_2, b_2 @ axes)
 
 
@@ -101,8 +110,8 @@ def own_axes(task: Backcopy) -> Float[np.ndarray, "axes d"]:
     return axes if task.geometry == "compact" else np.concatenate([axes, task.tokens[:1] / np.sqrt(task.dim)])
 
 
-def output_loss(task: Backcopy, pattern: str) -> OutputLoss:
-    """The loss of training. Raises `ValueError` for an unknown pattern."""
+def output_loss(task: Backcopy, pattern: str, silent_bos: bool = False) -> OutputLoss:
+    """The loss of training; with `silent_bos` heads hear nothing of BOS. Raises `ValueError` for an unknown pattern."""
     known_pattern(pattern)
     length, kinds = task.context_length, task.kinds
     nothing = len(task.tokens)
@@ -121,8 +130,10 @@ def output_loss(task: Backcopy, pattern: str) -> OutputLoss:
     each = max(4, BATCH // length)
     few = min(task.dormant, each // 2)
     rows = np.where(places[1:] == 2, task.copy * task.dormant, len(pairs))
+    heard = task.tokens - np.outer(task.tokens @ task.tokens[0] / task.dim, task.tokens[0]) if silent_bos else task.tokens
+    along = [np.concatenate([each, np.zeros((1, task.dim))]) @ own_axes(task).T for each in (task.tokens, heard)]
     return OutputLoss(
-        jnp.asarray(np.concatenate([task.tokens, np.zeros((1, task.dim))]) @ own_axes(task).T, jnp.float32),
+        *(jnp.asarray(each, jnp.float32) for each in along),
         _rows(asleep, np.where(np.arange(length + 1) == 0, 1, task.dormant), share / (length + 1), few),
         _rows(awake, rows, np.full(length - 1, task.copy / kinds / (length + 1)), min(len(pairs), each - few)),
         task.dim,

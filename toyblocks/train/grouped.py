@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from scaling import _check
 from toyblocks.block import Matrix, rms_norm
 from toyblocks.task import Grouped, Situations, known_pattern, label_error
-from toyblocks.train.loop import Checkpoint, Stage, descend
+from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
 
 RUNGS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)  # of delta; below the last, float32 does not see the noise
 POOL = 4096  # about as many rows of copy tokens with their group before them are drawn once, for all steps
@@ -64,44 +64,32 @@ def train_values(
     *,
     seeds: int = 3,
     width: int | None = None,
-    steps: float | int = 1.0,
+    steps: int = STEPS,
     optimizer: str = "adam",
     progress: bool = False,
     checkpoint: Checkpoint | None = None,
-    start: Values | None = None,
     silent_bos: bool = False,
 ) -> Values:
     """W_V, W_O and the MLP at least cost |W_V|^2 + |W_O|^2 + |W_1|^2 + |W_2|^2, for `seeds` seeds 0, 1, ..., side by side.
 
-    The heads attend as `pattern` demands (hard attention, taught), the error is the distance to the label interval. `width` is
-    that of the MLP, by default d; `steps` multiplies the number of steps. The block is trained for delta = 1/2, 1/4, 1/10, ...
-    down to the delta of the task, each time from the weights before. `start` are those weights, trained on the same task with
-    the delta before (`chain`), or any other ones with the shapes of the result: then only the last stage is left to do.
-    `silent_bos` trains under W_V b_BOS = 0, the condition of the lower bounds for the MLP; without it, a sink gets cheaper by
-    an output at BOS.
+    The heads attend as `pattern` demands (hard attention, taught), the error is the distance to the label interval. `width`
+    is that of the MLP, by default d; `steps` are those of a stage. The block is trained for delta = 1/2, 1/4, 1/10, ... down
+    to the delta of the task, each time from the weights before. `silent_bos` trains under W_V b_BOS = 0, the condition of
+    the lower bounds for the MLP; without it, a sink gets cheaper by an output at BOS.
 
     Adam moves every coordinate alike, which suits axes along the tokens and the noise: so training is in the coordinates of
     `own_axes`, and the weights are turned back. Their span holds every row, and weights that start at 0 outside stay there.
-    Raises `ValueError` for an unknown pattern or optimizer, `seeds`, `width` < 1, `steps` <= 0, a `start` of another shape.
+    Raises `ValueError` for an unknown pattern or optimizer, `seeds`, `width`, `steps` < 1.
     Source: Figure 3 right (Appendix D).
     """
     known_pattern(pattern)
     seeds, width = _check.whole("seeds", seeds, 1), _check.whole("width", task.dim if width is None else width, 1)
     axes = own_axes(task)
-    inwards = jnp.asarray(axes.T, jnp.float32)
     keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
-    if start is None:
-        weights, deltas = _first(keys, task.dim, width, len(axes)), chain(task.delta)
-    else:
-        shapes = _shapes(seeds, task.dim, width, task.dim)
-        found = tuple(np.shape(each) for each in start)
-        _check.require(found == shapes, "start", f"have the shapes {shapes}", found)
-        w_v, w_o, w_1, b_1, w_2, b_2 = (jnp.asarray(each, jnp.float32) for each in start)
-        weights = Values(w_v @ inwards, inwards.T @ w_o, w_1 @ inwards, b_1, inwards.T @ w_2, b_2 @ inwards)
-        deltas = (task.delta,)
-    for delta in deltas:
+    weights = _first(keys, task.dim, width, len(axes))
+    for number, delta in enumerate(chain(task.delta)):
         loss = _loss(task, pattern, delta, axes, silent_bos)
-        stage = _stage(task, delta, first=start is None and delta == deltas[0]).times(steps)
+        stage = _stage(task, delta, first=number == 0).lasting(steps)
         rng = jax.vmap(jax.random.fold_in, (0, None))(keys, round(1e6 * delta) + 1)
         label = f"values {pattern} delta {delta:g}"
         weights = descend(label, loss, weights, stage, rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint)
@@ -199,14 +187,10 @@ def _stage(task: Grouped, delta: float, first: bool) -> Stage:
     return Stage(3000, 1e-3, (1e-4 * size**2, last), over=0.8, b2=0.99)
 
 
-def _shapes(seeds: int, inner: int, width: int, axes: int) -> tuple[tuple[int, ...], ...]:
-    return (seeds, inner, axes), (seeds, axes, inner), (seeds, width, axes), (seeds, width), (seeds, axes, width), (seeds, axes)
-
-
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _first(rng: Key[Array, "seeds"], inner: int, width: int, axes: int) -> Values:
     """The first weights."""
-    shapes = [shape[1:] for shape in _shapes(1, inner, width, axes)]
+    shapes = ((inner, axes), (axes, inner), (width, axes), (width,), (axes, width), (axes,))
     sizes = [int(np.prod(shape)) if len(shape) > 1 else 0 for shape in shapes]
     normal = SPREAD * axes**-0.5 * jax.vmap(lambda key: jax.random.normal(key, (sum(sizes),), jnp.float32))(rng)
     parts = jnp.split(normal, np.cumsum(sizes)[:-1], axis=1)

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from scaling import _check
 
 SEGMENT = 100  # steps of a compiled call: about a second at the largest sizes, a hundred times the cost of a call at the least
+STEPS = 3000  # of the training of queries and keys; other stages have theirs in proportion
 OPTIMIZERS = ("adam", "adamw")
 Weights = Any  # a tree of arrays; with a leading axis of seeds where it says so
 Loss = Callable[[Weights, Key[Array, ""]], Float[Array, ""]]
@@ -40,10 +41,10 @@ class Stage(eqx.Module):
     def __check_init__(self):
         _check.require(self.steps >= SEGMENT and self.steps % SEGMENT == 0, "steps", f"be a multiple of {SEGMENT}", self.steps)
 
-    def times(self, factor: float | int) -> "Stage":
-        """The stage with `factor` times the steps, rounded to a multiple of 100, at least 100."""
-        _check.finite_above("steps", factor, 0.0)
-        steps = SEGMENT * max(1, round(self.steps * factor / SEGMENT))
+    def lasting(self, steps: int) -> "Stage":
+        """The stage in a run of `steps` steps, where a run of 3000 has it as it is: its own steps in proportion, rounded to a
+        multiple of 100, at least 100."""
+        steps = SEGMENT * max(1, round(self.steps * _check.whole("steps", steps, 1) / STEPS / SEGMENT))
         return Stage(steps, self.rate, self.penalty, self.rate_end, self.over, self.b2)
 
     def schedule(self, step: Int[Array | np.ndarray, ""] | int) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -11,7 +11,7 @@ from toyblocks.block import Matrix
 from toyblocks.rope import rotate
 from toyblocks.task import AbstractTask, Backcopy, Grouped, Routing
 from toyblocks.train import backcopy, grouped
-from toyblocks.train.loop import Checkpoint, Stage, descend
+from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
 
 MARGIN = 10.0  # of training, whatever kappa: margins and cost grow alike, so that a factor afterwards serves any kappa
 Factors = tuple[Float[Matrix, "*seeds head d"], Float[Matrix, "*seeds head d"]]  # W_Q and W_K
@@ -90,7 +90,7 @@ def train_query_key(
     pattern: str,
     *,
     seeds: int = 3,
-    steps: float | int = 1.0,
+    steps: int = STEPS,
     optimizer: str = "adam",
     frequencies: Float[np.ndarray, "planes"] | None = None,
     progress: bool = False,
@@ -99,18 +99,23 @@ def train_query_key(
     """W_Q and W_K [seeds d d] at least cost |W_Q|^2 + |W_K|^2 for the margins of a pattern, up to a factor: margins are near 10
     where logits have 1/d before them; float64, logits that must agree made equal by the least change of W_K.
 
-    Seeds 0, 1, ... are trained side by side; `steps` multiplies their steps. With `frequencies` (radians per position, backcopy
-    only) queries and keys are turned at their positions (RoPE). Raises `ValueError` for an unknown pattern or optimizer, seeds
-    < 1, steps <= 0, RoPE on a task without positions, and more than d/2 planes.
+    Seeds 0, 1, ... are trained side by side, `steps` steps. With `frequencies` (radians per position, backcopy
+    only) queries and keys are turned at their positions (RoPE). Raises `ValueError` for an unknown pattern or optimizer, seeds,
+    steps < 1, RoPE on a task without positions, and more than d/2 planes.
     """
     seeds = _check.whole("seeds", seeds, 1)
     axes, loss = own_axes(task), query_key_loss(task, pattern, frequencies)
     keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
     weights = jax.vmap(lambda rng: _first(rng, task.dim, len(axes)))(keys)
-    # Adam must forget fast: gradients fall a thousandfold once the first margins are there. The last lambda leaves the margins
-    # of the diagonal at T = 64 2% below 10; the few cases of `grouped`, with larger shares of the loss, allow for more.
-    stage = Stage(3000, 3e-2, (0.1, 1e-4 if isinstance(task, Backcopy) else 3e-4), rate_end=1e-3, b2=0.95).times(steps)
+    # backcopy: Adam must forget fast, since gradients fall a thousandfold once the first margins are there; the last lambda
+    # leaves the margins of the diagonal at T = 64 2% below 10. grouped: few cases, and a wide valley to cross, which takes a
+    # large first lambda and a long memory.
+    if isinstance(task, Backcopy):
+        stage = Stage(STEPS, 3e-2, (0.1, 1e-4), rate_end=1e-3, b2=0.95)
+    else:
+        stage = Stage(STEPS, 0.1, (1.0, 1e-4), over=0.8)
     label = f"query-key {pattern}"
+    stage = stage.lasting(steps)
     weights = descend(label, loss, weights, stage, keys, optimizer=optimizer, progress=progress, checkpoint=checkpoint)
     w_q, w_k = (np.asarray(each, np.float64) @ axes for each in weights)
     queries, silent = silent_pairs(task, task.routing(pattern))

@@ -16,7 +16,7 @@ from toyblocks.evaluate import Evaluation, evaluate
 from toyblocks.rope import geometric_frequencies
 from toyblocks.task import AbstractTask, Backcopy, Grouped, known_pattern
 from toyblocks.train import backcopy, grouped
-from toyblocks.train.loop import OPTIMIZERS
+from toyblocks.train.loop import OPTIMIZERS, STEPS
 from toyblocks.train.query_key import train_query_key
 from toyblocks.train.store import RunFile
 
@@ -67,9 +67,10 @@ def train(
     kappa: float | int = 10.0,
     seeds: int = 3,
     width: int | None = None,
-    steps: float | int = 1.0,
+    steps: int = STEPS,
     optimizer: str = "adam",
     rope: float | int | None = None,
+    silent_bos: bool = False,
     progress: bool = False,
     file: str | PathLike | None = None,
 ) -> Trained:
@@ -78,23 +79,26 @@ def train(
     Attention is hard. So W_Q, W_K occur in margins and W_V, W_O and the MLP in outputs only, and the two are trained apart, each
     with lambda |Theta|^2 in the loss (the optimizer `adam`; `adamw` decays the weights beside the loss, an ablation). Margins and
     the query-key cost are proportional: W_Q, W_K are trained at one margin and multiplied so that the smallest margin is
-    `kappa`. `width` of the MLP: by default 4d for `backcopy`, d for `grouped`. `steps` multiplies the number of steps. `rope`
-    (backcopy only): base of the frequencies with which queries and keys turn with their positions.
+    `kappa`. `width` of the MLP: by default 4d for `backcopy`, d for `grouped`. `steps` of the training of
+    queries and keys, 3000 in the recipe; the other stages have theirs in proportion. `rope` (backcopy only): base of the
+    frequencies with which queries and keys turn with their positions. `silent_bos` trains under W_V x_BOS = 0, the condition of
+    the lower bounds for the MLP (`mlp_lower`); without it, blocks get cheaper by an output at BOS.
 
     `file` (.npz) keeps the run: an unfinished one goes on where it stopped, a finished one is read. `progress` shows a bar on
-    stderr. A run may fail: see `Trained.solved`. Raises `ValueError` for an unknown pattern or optimizer, kappa, steps <= 0,
-    seeds, width < 1, rope <= 1 or on a task without positions, and a file that is damaged or of other settings.
+    stderr. A run may fail: see `Trained.solved`. Raises `ValueError` for an unknown pattern or optimizer, kappa <= 0,
+    seeds, width, steps < 1, rope <= 1 or on a task without positions, and a file that is damaged or of other settings.
     """
     known_pattern(pattern)
     kappa, seeds = _check.finite_above("kappa", kappa, 0.0), _check.whole("seeds", seeds, 1)
-    steps = _check.finite_above("steps", steps, 0.0)
+    steps = _check.whole("steps", steps, 1)
     _check.known("optimizer", optimizer, OPTIMIZERS)
     wide = backcopy.WIDTH * task.dim if isinstance(task, Backcopy) else task.dim
     width = wide if width is None else _check.whole("width", width, 1)
     _check.require(rope is None or isinstance(task, Backcopy), "rope", "be None for a task without positions", rope)
     frequencies = None if rope is None else geometric_frequencies(task.dim, rope)
     config = {"pattern": pattern, "kappa": kappa, "seeds": seeds, "width": width, "steps": steps, "optimizer": optimizer}
-    config |= {"rope": None if rope is None else float(rope), **task.config(), **_rotation(task)}
+    config |= {"rope": None if rope is None else float(rope), "silent_bos": bool(silent_bos)}
+    config |= {**task.config(), **_rotation(task)}
     kept = None if file is None else RunFile(file, config)
     if kept is not None and kept.results is not None:
         return _restored(task, kappa, config, kept)
@@ -102,10 +106,10 @@ def train(
     common: dict[str, Any] = {"seeds": seeds, "steps": steps, "optimizer": optimizer, "progress": progress, "checkpoint": kept}
     w_q, w_k = train_query_key(task, pattern, frequencies=frequencies, **common)
     if isinstance(task, Backcopy):
-        values = backcopy.train_values(task, pattern, width=width, **common)
+        values = backcopy.train_values(task, pattern, width=width, silent_bos=silent_bos, **common)
     else:
         assert isinstance(task, Grouped)
-        values = grouped.train_values(task, pattern, width=width, **common)
+        values = grouped.train_values(task, pattern, width=width, silent_bos=silent_bos, **common)
     found = []
     for number in range(seeds):
         block = Block(w_q[number], w_k[number], *(each[number] for each in values), logit_scale=task.logit_scale)
