@@ -132,8 +132,10 @@ def output_loss(task: Backcopy, pattern: str, silent_bos: bool = False) -> Outpu
     rows = np.where(places[1:] == 2, task.copy * task.dormant, len(pairs))
     heard = task.tokens - np.outer(task.tokens @ task.tokens[0] / task.dim, task.tokens[0]) if silent_bos else task.tokens
     along = [np.concatenate([each, np.zeros((1, task.dim))]) @ own_axes(task).T for each in (task.tokens, heard)]
+    tokens, hears = (jnp.asarray(each, jnp.float32) for each in along)
     return OutputLoss(
-        *(jnp.asarray(each, jnp.float32) for each in along),
+        tokens,
+        hears,
         _rows(asleep, np.where(np.arange(length + 1) == 0, 1, task.dormant), share / (length + 1), few),
         _rows(awake, rows, np.full(length - 1, task.copy / kinds / (length + 1)), min(len(pairs), each - few)),
         task.dim,
