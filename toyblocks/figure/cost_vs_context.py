@@ -182,7 +182,9 @@ def _draw_totals(axes: Axes, data: xarray.Dataset) -> None:
         fitted = found[pattern]["total"]
         runs.points(axes, T, cost[:, j], good[:, j], pattern, f"{pattern}, trained total")
         if np.isfinite(fitted.slope):
-            axes.plot(T, np.exp(fitted.at(np.log(T))), ls=line, lw=0.8, color=color, zorder=2, label=f"slope {_told(fitted)}")
+            axes.plot(
+                T, np.exp(fitted.at(np.log(T))), ls=line, lw=0.8, color=color, zorder=2, label=f"{pattern}, slope {_told(fitted)}"
+            )
         least = 2 * KAPPA * data.dual[:, j]
         axes.plot(T, least, ls=":", lw=1.2, color=color, zorder=2, label=f"{pattern}, certified least $W_{{QK}}$")
     for name in BOUNDS:
