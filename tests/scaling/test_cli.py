@@ -409,7 +409,7 @@ def test_system_errors_are_one_line(capsys, here, monkeypatch):
 
 
 def test_what_tyro_refuses_is_one_line_too(capsys, here, monkeypatch):
-    monkeypatch.setattr("scaling.cli.parse._check_words", lambda words: None)
+    monkeypatch.setattr("scaling.cli.parse._check_words", lambda words, program: None)
     assert "frobnicate" in refused(capsys, f"regime {CELL} --frobnicate")
     assert "--d" in refused(capsys, "regime --n 1e6")
 
