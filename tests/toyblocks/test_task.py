@@ -1,6 +1,7 @@
 """The tasks: geometry, routing against brute force over sequences, labels, noise statistics, bad arguments."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -102,12 +103,50 @@ def test_without_noise_a_group_is_one_token():
     np.testing.assert_allclose(task.routing("diagonal").target[:6].sum(axis=1), 3)
 
 
+def test_noise_in_one_dimension_makes_members_coincide():
+    """Directions +-1 on one axis: routing and separation call the same tokens the same, turned or not."""
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
+    for delta in (1e-4, 0.25):
+        for rotation in (None, turn):
+            task = Grouped(2, 3, delta, dim=6, noise="gaussian", rotation=rotation)
+            sign = np.sign(np.random.default_rng(0).standard_normal((2, 3)))
+            np.testing.assert_array_equal(task.distinct, sign[:, :, None] != sign[:, None])
+            np.testing.assert_array_equal(task.same.sum(axis=1)[1:7], (sign[:, :, None] == sign[:, None]).sum(axis=-1).ravel())
+            np.testing.assert_array_equal(task.routing("diagonal").target[:6], task.same[1:7])
+            assert task.separation == pytest.approx(4 * delta**2 * 6, rel=1e-9)
+
+
 def test_label_error_is_the_distance_to_the_interval():
     owed = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
     update = np.array([[2.1, 0.0], [2.5, 0.3], [1.0, 0.0], [0.1, 0.2]])
     error, nearest = label_error(update, owed, 0.1)
     np.testing.assert_allclose(error, [[0, 0], [0.3, 0.3], [-0.8, 0], [0.1, 0.2]], atol=1e-6)
     np.testing.assert_allclose(nearest, update - error, atol=1e-6)
+
+
+def test_a_rotation_may_come_in_any_form():
+    """Lists and arrays of JAX in float32 are orthogonal up to their rounding; tokens keep their inner products to 1e-13."""
+    plain, turn = Backcopy(3, 1, 1), np.linalg.qr(np.random.default_rng(0).standard_normal((5, 5)))[0]
+    for rotation in (turn.tolist(), jnp.asarray(turn, jnp.float32)):
+        turned = Backcopy(3, 1, 1, rotation=rotation)
+        np.testing.assert_allclose(turned.tokens, plain.tokens @ turn.T, atol=1e-6)
+        np.testing.assert_allclose(turned.tokens @ turned.tokens.T, plain.tokens @ plain.tokens.T, atol=1e-13)
+        assert turned.tokens.dtype == np.float64
+    whole = np.eye(5, dtype=int)[[1, 0, 2, 4, 3]]
+    np.testing.assert_array_equal(Backcopy(3, 1, 1, rotation=whole).tokens, plain.tokens @ whole.T)
+
+
+ROTATION = "Argument `rotation` must be an orthogonal matrix of shape (14, 14), but was "
+BAD_ROTATIONS = [
+    (np.ones((14, 14)), "of rows with inner products wrong by 14."),
+    (np.eye(13), "of shape (13, 13)."),
+    (np.eye(14)[:, :13], "of shape (14, 13)."),
+    (1.0, "of shape ()."),
+    ("turn", "'turn'."),
+    ([[1.0, 0.0], [0.0]], "[[1.0, 0.0], [0.0]]."),
+    (np.full((14, 14), np.nan), "of size nan."),
+    (1j * np.eye(14), "of complex numbers."),
+]
 
 
 @pytest.mark.parametrize(
@@ -122,16 +161,20 @@ def test_label_error_is_the_distance_to_the_interval():
             "Argument `dim` must be >= 16 for the geometry orthonormal, but was 15.",
         ),
         (lambda: Backcopy(4, scaling="none"), "Argument `scaling` must be one of"),
-        (lambda: Backcopy(4, rotation=np.ones((14, 14))), "Argument `rotation` must be an orthogonal matrix"),
+        (lambda: Grouped(centroid_keys="no"), "Argument `centroid_keys` must be True or False, but was 'no'."),  # pyright: ignore
+        *((lambda each=each: Backcopy(4, rotation=each), f"{ROTATION}{shown}") for each, shown in BAD_ROTATIONS),
         (lambda: Grouped(delta=1.0), "Argument `delta` must be < 1, but was 1.0."),
         (lambda: Grouped(delta=-0.1), "Argument `delta` must be finite and >= 0"),
+        (lambda: Grouped(delta=1e-5), "Argument `delta` must be 0 or between 0.0001 and 1 - 1e-09, but was 1e-05."),
+        (lambda: Grouped(delta=1e-200), "Argument `delta` must be 0 or between 0.0001 and 1 - 1e-09, but was 1e-200."),
+        (lambda: Grouped(delta=1 - 1e-10), "Argument `delta` must be 0 or between 0.0001 and 1 - 1e-09, but was 0.9999999999."),
         (lambda: Grouped(coherence=0.2), "Argument `coherence` must be < 1/(2 groups) = 0.166667, but was 0.2."),
         (lambda: Grouped(dim=36), "Argument `dim` must be >= 37 for orthonormal noise in 3 groups, but was 36."),
         (lambda: Grouped(noise="pink"), "Argument `noise` must be one of gaussian, orthonormal"),
         (lambda: Grouped().routing("sunk"), "Argument `pattern` must be one of diagonal, sink (did you mean `sink`?)"),
     ],
 )
-def test_bad_arguments(make, message: str):
+def test_bad_arguments(make, message: str, unchecked):
     with pytest.raises(ValueError) as found:
         make()
     assert str(found.value).startswith(message)

@@ -20,7 +20,7 @@ class GroupedBound(eqx.Module):
     without two distinct tokens in a group, the terms in delta and Delta_diag vanish.
 
     `*_sharp`: the same proofs without their last estimates, with gamma, beta, s_lambda, s~_lambda, epsilon, and with the number
-    of pairs in place of tr Sigma_D <= 4 delta^2 d N_D, which is twice as good for orthonormal noise. The upper one of the sink
+    of distinct pairs in place of tr Sigma_D <= 4 delta^2 d N_D, twice as good for orthonormal noise. The upper one of the sink
     needs labels that allow the construction, the lower ones keys that copy queries see by their centroid or, without
     `centroid_keys`, orthonormal noise (lambda^2 + delta^2/n in place of lambda^2); None otherwise.
 
@@ -133,8 +133,8 @@ def _key_weight(task: Grouped) -> float | None:
 
 
 def _pairs(task: Grouped) -> int:
-    """N_D: every pair of distinct tokens of a group can stand in both orders."""
-    return task.groups * task.per_group * (task.per_group - 1) // 2 if task.delta else 0
+    """N_D: every pair of distinct tokens of a group can stand in both orders; members that coincide need no margin."""
+    return int(task.distinct.sum()) // 2
 
 
 def _noise_lower(task: Grouped, kappa: float) -> float:

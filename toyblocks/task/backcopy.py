@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from numpy.typing import ArrayLike
 
 from scaling import _check
-from toyblocks.task.base import SCALINGS, AbstractTask, Matrix, Routing, Situations, known_pattern, rotated
+from toyblocks.task.base import SCALINGS, AbstractTask, Matrix, Routing, Situations, known_pattern, require_room, rotated
 
 GEOMETRIES = ("compact", "orthonormal")
 
@@ -48,7 +49,7 @@ class Backcopy(AbstractTask):
         dim: int | None = None,
         scaling: str = "extra",
         geometry: str | None = None,
-        rotation: Float[np.ndarray, "d d"] | None = None,
+        rotation: ArrayLike | None = None,
     ):
         self.context_length = _check.whole("context_length", context_length, 2)
         self.dormant = _check.whole("dormant", dormant, 1)
@@ -60,6 +61,9 @@ class Backcopy(AbstractTask):
         self.geometry = _check.known("geometry", chosen, GEOMETRIES)
         least = used + 2 if self.geometry == "orthonormal" else used
         _check.require(self.dim >= least, "dim", f"be >= {least} for the geometry {self.geometry}", self.dim)
+        rows = max(self.context_length * kinds, used)
+        require_room(*self._largest, rows, used)
+        require_room("dim", self.dim, max(rows, self.dim), self.dim)
         self.epsilon = 0.0
         axes = rotated(np.eye(self.dim), rotation)
         self.contents, self.positions = axes[:kinds], axes[kinds:used]
@@ -70,6 +74,11 @@ class Backcopy(AbstractTask):
         content, position = self.content_of[1:], self.position_of[1:]
         rest = np.sqrt(self.dim / 2) * (self.contents[content] + self.positions[position - 1])
         self.tokens = np.concatenate([bos[None], rest])
+
+    @property
+    def _largest(self) -> tuple[str, int]:
+        """The setting that makes the task large, and its value."""
+        return max(((name, getattr(self, name)) for name in ("context_length", "dormant", "copy")), key=lambda pair: pair[1])
 
     @property
     def kinds(self) -> int:
@@ -98,6 +107,7 @@ class Backcopy(AbstractTask):
 
     def routing(self, pattern: str) -> Routing:
         known_pattern(pattern)
+        require_room(*self._largest, len(self.tokens), len(self.tokens))
         position, dormant = self.position_of, self.content_of < self.dormant
         key, query = position[None, :], position[1:, None]
         itself = np.eye(len(position), dtype=bool)[1:]
@@ -138,6 +148,8 @@ class Backcopy(AbstractTask):
     def situations(self, pattern: str, rng: Key[Array, ""] | None = None, sequences: int = 64) -> Situations:
         """Every row that can occur: BOS, the dormant tokens, and the copy tokens after each token that can stand before."""
         known_pattern(pattern)
+        require_room(*self._largest, self.context_length * (self.dormant + self.copy * self.kinds), self.dim)
+        require_room(*self._largest, len(self.tokens), len(self.tokens))
         position, content = self.position_of, self.content_of
         asleep = np.flatnonzero((position > 0) & (content < self.dormant))
         copy, before = np.nonzero((content[:, None] >= self.dormant) & (position[:, None] - 1 == position[None, :]))

@@ -1,6 +1,8 @@
 """What a task is: tokens, which keys each of them must attend to under a pattern, and the outputs that the block owes them."""
 
 import abc
+import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,6 +14,8 @@ from scaling import _check
 Matrix = Array | np.ndarray
 PATTERNS = ("diagonal", "sink")
 SCALINGS = ("extra", "standard")
+LEAST_KAPPA, LARGEST_KAPPA = 1e-100, 1e100
+LARGEST = 2**27  # numbers of an array: 1 GiB in float64, and several arrays of that size are there at a time
 
 
 class Routing(eqx.Module):
@@ -109,13 +113,41 @@ def known_pattern(pattern: str) -> str:
     return _check.known("pattern", pattern, PATTERNS)
 
 
-def rotated(tokens: Float[np.ndarray, "tokens d"], rotation: Float[np.ndarray, "d d"] | None) -> Float[np.ndarray, "tokens d"]:
-    """The tokens in another orthonormal basis. Raises `ValueError` unless `rotation` is orthogonal."""
+def require_room(argument: str, value: int, *shape: int) -> None:
+    """Raises `ValueError`, with the argument that makes it large, if an array of this shape has more than 2^27 numbers."""
+    must = f"be small enough for memory (no array may have more than {LARGEST:.2g} numbers)"
+    _check.require(math.prod(shape) <= LARGEST, argument, must, value)
+
+
+def checked_kappa(kappa: Any) -> float:
+    """The margin kappa as a float. Raises `ValueError` unless it is a number between 1e-100 and 1e100, so that its square is one,
+    too, whatever it is multiplied by."""
+    margin = _check.finite_above("kappa", kappa, 0.0)
+    _check.require(LEAST_KAPPA <= margin <= LARGEST_KAPPA, "kappa", f"be between {LEAST_KAPPA:g} and {LARGEST_KAPPA:g}", kappa)
+    return margin
+
+
+def require_task(task: Any) -> None:
+    """Raises `ValueError` unless it is a task."""
+    _check.require(isinstance(task, AbstractTask), "task", "be a task, such as Backcopy() or Grouped()", task)
+
+
+def rotated(tokens: Float[np.ndarray, "tokens d"], rotation: Any) -> Float[np.ndarray, "tokens d"]:
+    """The tokens in another orthonormal basis. Raises `ValueError` unless `rotation` is an orthogonal matrix [d d] of real
+    numbers; to 1e-10, or to 1e-5, with which float32 comes, and then the orthogonal matrix next to it is used."""
     if rotation is None:
         return tokens
-    orthogonal = np.allclose(rotation @ rotation.T, np.eye(len(rotation)), atol=1e-10)
-    _check.require(orthogonal, "rotation", "be an orthogonal matrix", f"of shape {rotation.shape}")
-    return tokens @ rotation.T
+    dim = tokens.shape[1]
+    must = f"be an orthogonal matrix of shape ({dim}, {dim})"
+    matrix = _check.real_array("rotation", rotation, must)
+    _check.require(matrix.shape == (dim, dim), "rotation", must, f"of shape {matrix.shape}")
+    _check.require(bool(np.all(np.abs(matrix) < 1.1)), "rotation", must, f"of size {np.abs(matrix).max():g}")
+    error = np.abs(matrix @ matrix.T - np.eye(dim)).max()
+    _check.require(error <= 1e-5, "rotation", must, f"of rows with inner products wrong by {error:.2g}")
+    if error > 1e-10:
+        left, _, right = np.linalg.svd(matrix)
+        matrix = left @ right
+    return tokens @ matrix.T
 
 
 def label_error(

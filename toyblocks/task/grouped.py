@@ -7,11 +7,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
+from numpy.typing import ArrayLike
 
 from scaling import _check
-from toyblocks.task.base import SCALINGS, AbstractTask, Matrix, Routing, Situations, known_pattern, rotated, situations_of
+from toyblocks.task.base import (
+    SCALINGS,
+    AbstractTask,
+    Matrix,
+    Routing,
+    Situations,
+    known_pattern,
+    require_room,
+    rotated,
+    situations_of,
+)
 
 NOISES = ("gaussian", "orthonormal")
+LEAST_DELTA, LEAST_REST = 1e-4, 1e-9  # of delta, and of 1 - delta: below, margins drown in rounding, which is eps/delta^2 of them
+LEAST_GAP = 1e-6  # over sqrt(d), between tokens of a group that are not the same, for the same reason
+SAME = 1e-9  # over the length of the noise: tokens that are nearer are one token, up to rounding
 
 
 class Grouped(AbstractTask):
@@ -25,6 +39,7 @@ class Grouped(AbstractTask):
     else a uniform dormant one. There are no positions, so identical tokens tie and share the mass.
     `centroid_keys`: copy queries see the centroid of a dormant key only, c^T W eta = 0, as the paper assumes; without it, they
     must see the keys of their group alike, which is weaker. Coordinates: S, then the noise, unless a `rotation` [d d] turns them.
+    Raises `ValueError` for arguments out of range: delta is 0 or in [1e-4, 1 - 1e-9], 2 C `coherence` < 1.
     Source: section 7, Theorem 7.2.
     """
 
@@ -57,11 +72,13 @@ class Grouped(AbstractTask):
         noise_seed: int = 0,
         scaling: str = "standard",
         centroid_keys: bool = False,
-        rotation: Float[np.ndarray, "d d"] | None = None,
+        rotation: ArrayLike | None = None,
     ):
         self.groups = _check.whole("groups", groups, 1)
         self.per_group = _check.whole("per_group", per_group, 1)
         self.delta = _below_one("delta", delta)
+        good = self.delta == 0 or LEAST_DELTA <= self.delta <= 1 - LEAST_REST
+        _check.require(good, "delta", f"be 0 or between {LEAST_DELTA:g} and 1 - {LEAST_REST:g}", delta)
         self.epsilon = _below_one("epsilon", epsilon)
         self.coherence = _check.finite_at_least("coherence", coherence, 0.0)
         highest = 1 / (2 * self.groups)
@@ -70,11 +87,14 @@ class Grouped(AbstractTask):
         self.noise = _check.known("noise", noise, NOISES)
         self.noise_seed = _check.whole("noise_seed", noise_seed, 0)
         self.scaling = _check.known("scaling", scaling, SCALINGS)
-        self.centroid_keys = bool(centroid_keys)
+        _check.require(isinstance(centroid_keys, bool), "centroid_keys", "be True or False", centroid_keys)
+        self.centroid_keys = centroid_keys
         self.dim = _check.whole("dim", dim, 1)
         special, members = 1 + 2 * self.groups, self.groups * self.per_group
         least = special + (0 if self.delta == 0 else members if self.noise == "orthonormal" else 1)
         _check.require(self.dim >= least, "dim", f"be >= {least} for {self.noise} noise in {self.groups} groups", self.dim)
+        require_room(*self._largest, 1 + members + self.groups, special)
+        require_room("dim", self.dim, max(self.dim, 1 + members + self.groups), self.dim)
 
         axes = rotated(np.eye(self.dim), rotation)
         gram = np.full((special, special), self.coherence) + (1 - self.coherence) * np.eye(special)
@@ -82,6 +102,9 @@ class Grouped(AbstractTask):
         root = (vectors * np.sqrt(values)) @ vectors.T if self.coherence else np.eye(special)
         self.special = np.sqrt(self.dim) * root @ axes[:special]
         self.etas = self.delta * np.sqrt(self.dim) * self._directions(axes[special:]).reshape(self.groups, self.per_group, -1)
+        if self.noise == "gaussian":
+            apart = self.separation >= LEAST_GAP**2 * self.dim
+            _check.require(apart, "noise_seed", "be another: two tokens of a group are too near to each other", self.noise_seed)
         centroids = self.special[1 : 1 + self.groups, None]
         dormant = (np.sqrt(1 - self.delta**2) * centroids + self.etas).reshape(members, self.dim)
         self.tokens = np.concatenate([self.special[:1], dormant, self.special[1 + self.groups :]])
@@ -94,6 +117,11 @@ class Grouped(AbstractTask):
             return axes[:members]
         normal = np.random.default_rng(self.noise_seed).standard_normal((members, len(axes)))
         return normal / np.linalg.norm(normal, axis=1, keepdims=True) @ axes
+
+    @property
+    def _largest(self) -> tuple[str, int]:
+        """The setting that makes the task large, and its value."""
+        return ("groups", self.groups) if self.groups > self.per_group else ("per_group", self.per_group)
 
     @property
     def centroid_weight(self) -> float:
@@ -136,11 +164,36 @@ class Grouped(AbstractTask):
         return int(np.linalg.matrix_rank(self.etas.reshape(-1, self.dim) / (self.delta * np.sqrt(self.dim))))
 
     @property
+    def distinct(self) -> Bool[np.ndarray, "groups members members"]:
+        """Which members of a group are different tokens; they coincide without noise, and where it has one dimension only."""
+        return self._gaps > self._one_token
+
+    @property
+    def same(self) -> Bool[np.ndarray, "tokens tokens"]:
+        """Which rows of `tokens` are one token."""
+        found = np.eye(len(self.tokens), dtype=bool)
+        for group, distinct in enumerate(self.distinct):
+            members = slice(1 + group * self.per_group, 1 + (group + 1) * self.per_group)
+            found[members, members] = ~distinct
+        return found
+
+    @property
     def separation(self) -> float:
         """Delta_diag: the least squared distance between distinct tokens of one group; infinite without such a pair."""
-        gaps = np.sum((self.etas[:, :, None] - self.etas[:, None]) ** 2, axis=-1)
-        distinct = gaps[gaps > 1e-18 * self.dim]
-        return float(distinct.min()) if distinct.size else float("inf")
+        gaps = self._gaps
+        return float(gaps[gaps > self._one_token].min(initial=np.inf))
+
+    @property
+    def _one_token(self) -> float:
+        """The squared distance up to which members are the same."""
+        return (SAME * self.delta) ** 2 * self.dim
+
+    @property
+    def _gaps(self) -> Float[np.ndarray, "groups members members"]:
+        # Squared distances, member by member, since all differences at once take groups members^2 d numbers.
+        require_room(*self._largest, self.groups, self.per_group, self.per_group)
+        each = [np.sum((self.etas - self.etas[:, [i]]) ** 2, axis=-1) for i in range(self.per_group)]
+        return np.stack(each, axis=1)
 
     def config(self) -> dict[str, str | int | float | bool]:
         names = ("groups", "per_group", "delta", "dim", "coherence", "epsilon", "sequence_length", "noise", "noise_seed")
@@ -150,11 +203,10 @@ class Grouped(AbstractTask):
         """One case for a dormant query; two for a copy query, with its group before it and without."""
         known_pattern(pattern)
         count = len(self.tokens)
+        require_room(*self._largest, count, count)
         bos = np.arange(count) == 0
         dormant, copies = np.flatnonzero(self.is_dormant), np.flatnonzero(self.is_copy)
-        gap = np.linalg.norm(self.tokens[:, None] - self.tokens[None], axis=-1)
-        same = gap < 1e-9 * np.sqrt(self.dim)  # with delta = 0 the tokens of a group are one token
-        group = self.group_of
+        same, group = self.same, self.group_of
         own = self.is_dormant[None, :] & (group[None, :] == group[copies, None])
         alone = same[copies]
         # Two keys beside a copy query take three tokens.
@@ -201,6 +253,8 @@ class Grouped(AbstractTask):
 
     def situations(self, pattern: str, rng: Key[Array, ""] | None = None, sequences: int = 64) -> Situations:
         """The rows of random sequences: what a copy token may meet is too much to list."""
+        require_room("sequence_length", self.sequence_length, sequences, 1 + self.sequence_length, 1 + self.sequence_length)
+        require_room("dim", self.dim, sequences, 1 + self.sequence_length, self.dim)
         rng = jax.random.key(0, impl="threefry2x32") if rng is None else rng
         return situations_of(self, self.sample(rng, sequences), pattern)
 
