@@ -77,10 +77,7 @@ def build(task: str, tokens: Tokens, backcopy: Backcopy, grouped: Grouped) -> "A
         owner = TASKS[1 - TASKS.index(task)]
         raise ValueError(f"Argument `{name}` must come with the task {owner}, but came with {task}{_shown(value)}.")
     arguments = {name: _value(name, value) for name, value in (_given(tokens) | _given(own)).items()}
-    try:
-        return library.Backcopy(**arguments) if task == "backcopy" else library.Grouped(**arguments)
-    except MemoryError as error:  # all tokens of a task are kept
-        raise ValueError(f"A task must fit into memory: {error}.") from None
+    return library.Backcopy(**arguments) if task == "backcopy" else library.Grouped(**arguments)
 
 
 def _given(flags: Tokens | Backcopy | Grouped) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from scaling import _check
 from toyblocks.block import Matrix, rms_norm
-from toyblocks.task import Grouped, Situations, known_pattern, label_error
+from toyblocks.task import Grouped, Situations, known_pattern, label_error, require_room
 from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
 
 RUNGS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)  # of delta; below the last, float32 does not see the noise
@@ -134,6 +134,8 @@ class Mixtures(NamedTuple):
 def _mixtures(groups: int, per_group: int, sequence_length: int, pattern: str) -> Mixtures:
     task = Grouped(groups, per_group, 0.0, 1 + 2 * groups, sequence_length=sequence_length)
     count, members = len(task.tokens), groups * per_group
+    require_room("sequence_length", sequence_length, 8 * POOL + sequence_length, sequence_length)
+    require_room("per_group", per_group, 8 * POOL + sequence_length, count)
     task = eqx.tree_at(lambda task: task.tokens, task, np.eye(count))
 
     @jax.jit
