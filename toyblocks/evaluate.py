@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from scaling import _check
 from toyblocks.block import Block, Cost, Matrix, rms_norm
 from toyblocks.rope import rotate
-from toyblocks.task import AbstractTask, Backcopy, Routing, Situations, known_pattern, label_error
+from toyblocks.task import AbstractTask, Backcopy, Routing, Situations, known_pattern, label_error, require_task
 
 SOLVED_RESIDUAL = 3e-3  # of the training recipe; beyond it a run has not solved its task
 
@@ -46,8 +46,10 @@ def evaluate(
 
     Margins are over every pair that can occur. Outputs are over every row that can occur for `backcopy`, over those of random
     `sequences` drawn from `rng` (default: a fixed key) for `grouped`. With `frequencies` (radians per position) queries and keys
-    are turned at their positions (RoPE). Raises `ValueError` for an unknown pattern, and RoPE on a task without positions.
+    are turned at their positions (RoPE). Raises `ValueError` for what is no task, an unknown pattern, and RoPE on a task without
+    positions.
     """
+    require_task(task)
     known_pattern(pattern)
     turns = None if frequencies is None else _turns(task, frequencies)
     with jax.enable_x64(True):

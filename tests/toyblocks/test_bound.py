@@ -71,6 +71,11 @@ def test_first_context_length():
         first = first_context_length(4, 2, 8.0, scaling, 3)
         verdicts = [backcopy(t, 4, 2, t + 9, scaling, kappa=8.0).sink_cheaper for t in range(2, 90)]
         assert first == 2 + verdicts.index(True)
+    # Extreme margins: (4 + 4 |C|) T against 2 kappa sqrt(2 m T^3/3), where T^3 is too large for a float.
+    assert (first_context_length(kappa=1e-100) or 0) == pytest.approx(24**2 * 3 / (8 * 5) * 1e200, rel=1e-12)
+    assert first_context_length(kappa=1e100) == 5
+    # A difference of sides that floats cannot tell is none.
+    assert first_context_length(1, 1, 8 / np.sqrt(8 / 3) * (1 + 1e-15), "standard") is None
     assert first_context_length(15, 15) == next(t for t in range(2, 90) if backcopy(t, 15, 15).sink_cheaper)
     # Never: the limits of both sides over T are 4 + 4 |C| and kappa sqrt(8 m/3).
     assert first_context_length(1, 1, 8 / np.sqrt(8 / 3) * (1 - 1e-9), "standard") is None
@@ -181,6 +186,18 @@ def test_mlp_lower():
     assert mlp_lower(Grouped(3, 5, 0.25, epsilon=0.1)) == pytest.approx(2 * 0.9 * 14, rel=1e-12)
     assert mlp_lower(Grouped(2, 4, 0.5, dim=14, coherence=0.1)) == pytest.approx(2 * 0.95 * 7, rel=1e-12)
     assert mlp_lower(Grouped(3, 2, 0.0)) == pytest.approx(2 * 0.95 * 2, rel=1e-12)
+    # The graphs behind the closed forms: M is flat with as many dimensions, twice which (less epsilon) is the bound.
+    noisy = Grouped(2, 3, 0.25, dim=14, coherence=0.05, epsilon=0.1)
+    content, position = np.divmod(np.arange(18), 6)
+    groups = np.arange(6) // 3
+    within = 0.25**2 / (6 * (1 - 0.25**2) * 0.95 + 0.25**2)
+    met = (content[:, None] == content) ^ (position[:, None] == position)
+    for each, joined, x in [
+        (task, 1.0 * met, task.positions[position] + task.contents[content]),
+        (noisy, np.where(groups[:, None] == groups, 1.0, within) - np.eye(6), noisy.tokens[1:7]),
+    ]:
+        values = np.linalg.eigvalsh(x.T @ (np.diag(joined.sum(axis=1)) - joined) @ x)
+        assert mlp_lower(each) == pytest.approx(2 * (1 - each.epsilon) * values.sum() / values[-1], rel=1e-12)
     gaussian = Grouped(2, 4, 0.5, dim=9, noise="gaussian")
     assert 2 * 0.95 * gaussian.effective_rank <= mlp_lower(gaussian) < 2 * 0.95 * 7
     for each in (task, gaussian):
@@ -201,16 +218,25 @@ def test_the_inequality_behind_mlp_lower():
         assert 0 < np.linalg.norm(root @ y, "nuc") <= right
 
 
+KAPPA = "Argument `kappa` must be between 1e-100 and 1e+100, but was "
+TASK = "Argument `task` must be a task, such as Backcopy() or Grouped(), but was "
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: bound(Backcopy(4), -1.0), "Argument `kappa` must be finite and > 0, but was -1.0."),
+        (lambda: bound(Backcopy(4), 1e308), f"{KAPPA}1e+308."),
+        (lambda: identity_costs(4, 1e-101), f"{KAPPA}1e-101."),
+        (lambda: first_context_length(kappa=1e101), f"{KAPPA}1e+101."),
+        (lambda: bound(None), f"{TASK}None."),  # pyright: ignore
+        (lambda: mlp_lower("backcopy"), f"{TASK}'backcopy'."),  # pyright: ignore
         (lambda: first_context_length(form="exact"), "Argument `form` must be one of corrected, printed"),
         (lambda: first_context_length(copy=0), "Argument `copy` must be an integer >= 1, but was 0."),
         (lambda: identity_costs(0), "Argument `context_length` must be an integer >= 1, but was 0."),
     ],
 )
-def test_bad_arguments(make, message: str):
+def test_bad_arguments(make, message: str, unchecked):
     with pytest.raises(ValueError) as found:
         make()
     assert str(found.value).startswith(message)

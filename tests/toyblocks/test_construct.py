@@ -86,6 +86,16 @@ def test_every_variant_solves_the_task(task: AbstractTask):
             assert np.linalg.norm(block.w_o @ (block.w_v @ task.tokens[0])) < 1e-12
 
 
+def test_extreme_margins():
+    """The least and the largest kappa, and the least delta, at which eps/delta^2 of the margin is lost to rounding."""
+    for task in (BACKCOPY["compact"], GROUPED["coherent"], Grouped(2, 2, 1e-4, dim=9, sequence_length=6, rotation=turn(9))):
+        for pattern in ("sink", "diagonal"):
+            for kappa in (1e-100, 1e100):
+                margin, error = worst(construct(task, pattern, kappa), task, pattern)
+                assert margin == pytest.approx(kappa, rel=1e-6 if task.dim == 9 and pattern == "diagonal" else 1e-12)
+                assert error < 1e-10
+
+
 def test_broken_weights_are_seen():
     """The check above can fail: -2 in another basis than the task's own (note: 0.88 where p_t, h_i are no coordinates)."""
     task, other = BACKCOPY["turned"], Backcopy(3, 4, 1)
@@ -154,11 +164,14 @@ def test_costs_of_grouped():
     [
         (lambda: construct(BACKCOPY["wide"], "sinks"), "Argument `pattern` must be one of"),
         (lambda: construct(BACKCOPY["wide"], "sink", 0.0), "Argument `kappa` must be finite and > 0, but was 0.0."),
+        (lambda: construct(BACKCOPY["wide"], "sink", 1e308), "Argument `kappa` must be between 1e-100 and 1e+100, but was"),
+        (lambda: construct("backcopy", "sink"), "Argument `task` must be a task, such as Backcopy() or"),  # pyright: ignore
+        (lambda: evaluate(construct(BACKCOPY["wide"], "sink"), None, "sink"), "Argument `task` must be a task"),  # pyright: ignore
         (lambda: construct(BACKCOPY["wide"], "sink", variant="cheapest"), "Argument `variant` must be one of biased, cheap"),
         (lambda: construct(Grouped(epsilon=0.01), "sink"), "Argument `epsilon` must be larger"),
     ],
 )
-def test_bad_arguments(make, message: str):
+def test_bad_arguments(make, message: str, unchecked):
     with pytest.raises(ValueError) as found:
         make()
     assert str(found.value).startswith(message)

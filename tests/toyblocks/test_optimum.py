@@ -151,15 +151,21 @@ def test_certificates_hold_for_whatever_points():
         ] == pytest.approx(truth, rel=1e-7)
 
 
-def test_methods_and_what_they_refuse(monkeypatch):
+def test_methods_and_what_they_refuse(monkeypatch, unchecked):
     assert METHODS == ("auto", "exact", "factored", "splitting")
     task = Backcopy(2, 1, 1)
     with pytest.raises(ValueError, match=r"Argument `method` must be one of auto, .*did you mean `exact`"):
         optimum(task, "sink", method="exat")
     with pytest.raises(ValueError, match="Argument `pattern` must be one of"):
         optimum(task, "sinc")
+    with pytest.raises(ValueError, match="Argument `task` must be a task, .* but was None"):
+        optimum(None, "sink")  # pyright: ignore
     with pytest.raises(ValueError, match="Argument `kappa` must be finite and > 0, but was 0"):
         optimum(task, "sink").cost(0)
+    with pytest.raises(ValueError, match="Argument `kappa` must be between .* but was 1e\\+101"):
+        optimum(task, "sink").cost(1e101)
+    with pytest.raises(ValueError, match="^Argument `steps` must be larger .no feasible point was found in so few., but was 1.$"):
+        optimum(Backcopy(4, 2, 2), "diagonal", method="splitting", steps=1)
     monkeypatch.setitem(sys.modules, "cvxpy", None)  # as if it were not installed
     with pytest.raises(ValueError, match=r'pip install "attention-scaling-limits\[exact\]"'):
         optimum(task, "sink", method="exact")

@@ -193,6 +193,7 @@ def test_files(tmp_path, monkeypatch):
     ("settings", "message"),
     [
         ({"kappa": 0}, "`kappa` must be finite and > 0"),
+        ({"kappa": 1e101}, "`kappa` must be between 1e-100 and 1e[+]100, but was 1e[+]101"),
         ({"optimizer": "sgd"}, "`optimizer` must be one of adam, adamw"),
         ({"seeds": 0}, "`seeds` must be an integer >= 1"),
         ({"width": 0}, "`width` must be an integer >= 1"),
@@ -200,7 +201,9 @@ def test_files(tmp_path, monkeypatch):
         ({"rope": 1}, "`base` must be finite and > 1"),
     ],
 )
-def test_bad_settings(settings, message):
+def test_bad_settings(settings, message, unchecked):
+    with pytest.raises(ValueError, match="^Argument `task` must be a task, .* but was 'backcopy'.$"):
+        train("backcopy", "sink", **settings)  # pyright: ignore
     with pytest.raises(ValueError, match=message):
         train(TASK, "sink", **settings)
     with pytest.raises(ValueError, match=f"be a multiple of {SEGMENT}"):

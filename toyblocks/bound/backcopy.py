@@ -10,7 +10,7 @@ import math
 import equinox as eqx
 
 from scaling import _check
-from toyblocks.task import GEOMETRIES, SCALINGS, Backcopy
+from toyblocks.task import GEOMETRIES, SCALINGS, Backcopy, checked_kappa
 
 FORMS = ("corrected", "printed")
 
@@ -46,9 +46,9 @@ class IdentityCosts(eqx.Module):
 
 def identity_costs(context_length: int, kappa: float | int = 10.0) -> IdentityCosts:
     """A sequence that is the identity of size T + 1: the sink kappa 1 e_1^T has one singular value, kappa sqrt(T + 1), the
-    diagonal kappa I has T + 1 of them, kappa each. Raises `ValueError` for T < 1 or kappa <= 0."""
+    diagonal kappa I has T + 1 of them, kappa each. Raises `ValueError` for T < 1 or kappa outside [1e-100, 1e100]."""
     tokens = _check.whole("context_length", context_length, 1) + 1
-    margin = _check.finite_above("kappa", kappa, 0.0)
+    margin = checked_kappa(kappa)
     sink, diagonal = margin * math.sqrt(tokens), margin * tokens
     return IdentityCosts(2 * sink, 2 * diagonal, sink, diagonal)
 
@@ -78,17 +78,18 @@ def first_context_length(
     spare < 2. With A = sqrt(2|D|) - 1 the sides, times sqrt(d) for `standard`, are a multiple of T + A plus (a T + b) sqrt(d) (no
     root for `extra`) on the left, c T^{3/2} or c sqrt(T^3 - T) on the right. Over the right side each term falls in T, as
     A, b >= 0, so the sides cross once at most: for `extra` always; for `standard` if and only if c > a, the limits of the sides
-    over T sqrt(d). Raises `ValueError` for bad arguments.
+    over T sqrt(d), by more than 1e-12 of themselves, since floats tell no less apart. Beyond 1e15 T is right but for
+    what rounding does to the sides. Raises `ValueError` for bad arguments.
     """
     dormant, copy = _check.whole("dormant", dormant, 1), _check.whole("copy", copy, 1)
-    margin, spare = _check.finite_above("kappa", kappa, 0.0), _check.whole("spare", spare, 0)
+    margin, spare = checked_kappa(kappa), _check.whole("spare", spare, 0)
     _check.known("scaling", scaling, SCALINGS)
     printed = _check.known("form", form, FORMS) == "printed"
     geometry = GEOMETRIES[1] if spare >= 2 else GEOMETRIES[0]
     few = min(dormant, copy)
     if scaling == "standard":
         slope = (3 if printed else 4) + 4 * copy
-        if margin * (math.sqrt(few / 3) if printed else math.sqrt(8 * few / 3)) <= slope:
+        if margin * (math.sqrt(few / 3) if printed else math.sqrt(8 * few / 3)) <= slope * (1 + 1e-12):
             return None
 
     def cheaper(length: int) -> bool:
@@ -109,7 +110,7 @@ def first_context_length(
         unit = _unit(high + dormant + copy + spare, margin, scaling)
         if upper < min(lower, _first_dormant(high, few, unit)):
             return high
-        high += 1
+        high += 1 + (high >> 50)  # floats do not see a single step there
 
 
 def _unit(dim: int, kappa: float, scaling: str) -> float:
@@ -125,9 +126,9 @@ def _sides(
     routing = 2 * unit * (math.sqrt(2 * dormant) + length - 1)
     if form == "printed":
         gate = 4 * max(dim, length + dormant + copy + 2) * copy
-        return routing + 3 * length + 3 * dormant + copy + gate - 2, unit * math.sqrt(few / 3) * length**1.5
+        return routing + 3 * length + 3 * dormant + copy + gate - 2, unit * math.sqrt(few / 3) * math.sqrt(length) * length
     value = dim - (1 if geometry == "compact" else 2)
-    lower = 2 * unit * math.sqrt(2 * few * length * (length**2 - 1) / 3)
+    lower = 2 * unit * math.sqrt(2 * few / 3) * math.sqrt(length) * math.sqrt(length - 1) * math.sqrt(length + 1)
     return 2 * routing + 2 * value + 4 * dim * copy + 2 * (length + dormant), lower
 
 
@@ -148,9 +149,10 @@ def _first_dormant(length: int, few: int, unit: float) -> float:
     |Z_2^T z| = zeta sqrt(2)/4. So |Z_1 + Z_2|_2^2 <= 1 + zeta sqrt(2)/4, and |W|_* >= <W, Z_1 + Z_2>/|Z_1 + Z_2|_2.
     """
     step = 2 * math.sqrt(2)
-    first = step * math.sqrt(few * length * (length - 1) * ((length - 2) / 12 + length / (4 * (3 * length - 2))))
+    roots = math.sqrt(length) * math.sqrt(length - 1)  # one by one: T^3 may be too large for a float
+    first = step * math.sqrt(few) * roots * math.sqrt((length - 2) / 12 + length / (4 * (3 * length - 2)))
     if length < 4:
         return 2 * unit * first
-    zeta = math.sqrt(12 / ((length - 1) * length * (length - 2)))
+    zeta = math.sqrt(12) / roots / math.sqrt(length - 2)
     second = (math.sqrt(few) * step / zeta + length - 3) / math.sqrt(1 + zeta * math.sqrt(2) / 4)
     return 2 * unit * max(first, second)

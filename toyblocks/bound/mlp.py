@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from toyblocks.task import AbstractTask, Backcopy, Grouped
+from toyblocks.task import AbstractTask, Backcopy, Grouped, require_task
 
 
 def mlp_lower(task: AbstractTask) -> float:
@@ -20,15 +20,19 @@ def mlp_lower(task: AbstractTask) -> float:
 
     And |Y L^{1/2}|_* |M|_2^{1/2} >= <Y L^{1/2}, X L^{1/2}> = sum_{i<j} w_ij (phi_i + phi_j)/2 |x_i - x_j|^2, which is at least
     (1 - epsilon) tr M, since all |x_i| agree. Hence the cost is at least 2(1 - epsilon) tr M/|M|_2, whatever the weights w_ij.
-    Here: equal weights between tokens that share a content and between those that share a position (backcopy); weights within
-    and between groups that make M flat where the noise is orthonormal, or within alone, which gives M = Sigma_D and the bound
-    2(1 - epsilon) r_eff(Sigma_D), or between alone, whichever is best (grouped; any noise).
+    Here: equal weights between tokens that share a content and between those that share a position (backcopy), for which M is
+    flat on T + |D| - 2 dimensions; weights within and between groups for which M is flat on C n - 1 dimensions where the noise is
+    orthonormal. For other noise these, or those within alone, which give M = Sigma_D and the bound
+    2(1 - epsilon) r_eff(Sigma_D), or those between alone, whichever is best.
 
     Blocks with W_O W_V x_BOS != 0 can be cheaper. Raises `ValueError` for a task that is neither.
     """
+    require_task(task)
     if isinstance(task, Backcopy):
-        return 2.0 * _effective_rank(_neighbours(task))
+        return 2.0 * (task.context_length + task.dormant - 2)
     if isinstance(task, Grouped):
+        if task.delta and task.noise == "orthonormal":
+            return 2 * (1 - task.epsilon) * (task.groups * task.per_group - 1)
         within, between = task.noise_covariance, _between(task)
         lam = task.centroid_weight**2 * (1 - task.coherence)
         flat = task.delta**2 / (task.groups * task.per_group * lam + task.delta**2)
@@ -40,14 +44,6 @@ def mlp_lower(task: AbstractTask) -> float:
 def _effective_rank(matrix: Float[np.ndarray, "d d"]) -> float:
     values = np.linalg.eigvalsh(matrix)
     return float(values.sum() / values[-1]) if values[-1] > 1e-12 * len(matrix) else 0.0
-
-
-def _neighbours(task: Backcopy) -> Float[np.ndarray, "d d"]:
-    """M of the graph that joins dormant tokens with the same content or the same position."""
-    asleep = (task.content_of >= 0) & (task.content_of < task.dormant)
-    x, content, position = task.tokens[asleep], task.content_of[asleep], task.position_of[asleep]
-    joined = (content[:, None] == content) ^ (position[:, None] == position)
-    return x.T @ (np.diag(joined.sum(axis=1)) - joined) @ x
 
 
 def _between(task: Grouped) -> Float[np.ndarray, "d d"]:

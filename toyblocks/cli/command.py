@@ -215,10 +215,10 @@ COMMANDS: dict[str, type[Command]] = {
 
 
 def _kappa(text: str) -> float:
-    from scaling import _check
     from scaling.cli import values
+    from toyblocks.task import checked_kappa
 
-    return _check.finite_above("kappa", values.number("kappa", text), 0.0)
+    return checked_kappa(values.number("kappa", text))
 
 
 def _about(task: "AbstractTask", pattern: str, kappa: float) -> dict[str, Any]:

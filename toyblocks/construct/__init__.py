@@ -1,9 +1,9 @@
 """Explicit weights of the block that solve a task exactly under a pattern: an upper bound on what the pattern costs."""
 
-from scaling._check import finite_above, known, reject
+from scaling._check import known, reject
 from toyblocks.block import Block
 from toyblocks.construct import backcopy, grouped
-from toyblocks.task import AbstractTask, Backcopy, Grouped, known_pattern
+from toyblocks.task import AbstractTask, Backcopy, Grouped, checked_kappa, known_pattern, require_task
 
 VARIANTS = ("biased", "cheap", "printed")
 
@@ -13,11 +13,12 @@ def construct(task: AbstractTask, pattern: str, kappa: float | int = 10.0, varia
 
     `printed`: the paper's constructions, (7)-(10) and those of Theorem D.1; the paper has none for the diagonal of `backcopy`.
     `cheap`, `biased`: cheaper ones for the sink, see `toyblocks.construct.backcopy.sink` and `toyblocks.construct.grouped.sink`;
-    the diagonals have one variant. Raises `ValueError` for an unknown pattern, variant or task, kappa <= 0, and labels of
-    `grouped` with a tolerance epsilon too small for the construction.
+    the diagonals have one variant. Raises `ValueError` for an unknown pattern, variant or task, kappa outside
+    [1e-100, 1e100], and labels of `grouped` with a tolerance epsilon too small for the construction.
     """
+    require_task(task)
     known_pattern(pattern)
-    margin = finite_above("kappa", kappa, 0.0)
+    margin = checked_kappa(kappa)
     known("variant", variant, VARIANTS)
     if isinstance(task, Backcopy):
         return backcopy.sink(task, margin, variant) if pattern == "sink" else backcopy.diagonal(task, margin)

@@ -10,7 +10,7 @@ from toyblocks.optimum.factored import solve_factored
 from toyblocks.optimum.program import Best, Program
 from toyblocks.optimum.reduce import program_of
 from toyblocks.optimum.splitting import solve_splitting
-from toyblocks.task import AbstractTask, Backcopy
+from toyblocks.task import AbstractTask, Backcopy, checked_kappa, require_task
 
 METHODS = ("auto", "exact", "factored", "splitting")
 LARGEST_EXACT, LARGEST_DENSE = 75, 50  # rows + columns up to which the interior-point method takes seconds
@@ -31,8 +31,8 @@ class Optimum(eqx.Module):
     method: str = eqx.field(static=True)
 
     def cost(self, kappa: float | int) -> float:
-        """2 kappa `primal`. Raises `ValueError` unless kappa > 0."""
-        return 2 * _check.finite_above("kappa", kappa, 0.0) * self.primal
+        """2 kappa `primal`. Raises `ValueError` for kappa outside [1e-100, 1e100]."""
+        return 2 * checked_kappa(kappa) * self.primal
 
 
 def optimum(
@@ -51,9 +51,11 @@ def optimum(
     or `splitting` (ADMM), until the gap is at most `tolerance` or `steps` are done; `auto`: `exact` for small programs where it
     is installed, else what was measured to be faster: `factored` for backcopy, `splitting` for others. Whatever the method, both
     bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they hold even where it failed, and
-    then show it by their gap. Raises `ValueError` for an unknown pattern or method, and for `exact` without cvxpy.
+    then show it by their gap. Raises `ValueError` for what is no task, an unknown pattern or method, `exact` without cvxpy,
+    and `steps` too few for any feasible point.
     Source: section 7 and Appendix D; the cost decouples, since W_Q and W_K occur in no other constraint.
     """
+    require_task(task)
     _check.known("method", method, METHODS)
     tolerance = _check.finite_at_least("tolerance", tolerance, 0.0)
     steps = _check.whole("steps", steps, 1)
@@ -63,6 +65,7 @@ def optimum(
         largest, beyond = (LARGEST_EXACT, "factored") if isinstance(task, Backcopy) else (LARGEST_DENSE, "splitting")
         method = "exact" if size <= largest and installed() else beyond
     best = solve(program, method, tolerance, steps, progress)
+    _check.require(np.isfinite(best.primal), "steps", "be larger (no feasible point was found in so few)", steps)
     factor = 1 / (task.logit_scale * task.dim)  # from tokens of norm 1 and plain inner products
     return Optimum(best.primal * factor, best.dual * factor, best.gap, program.lift(best.parts) * factor, method)
 

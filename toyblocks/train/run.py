@@ -14,7 +14,7 @@ from scaling import _check
 from toyblocks.block import Block, Cost
 from toyblocks.evaluate import Evaluation, evaluate
 from toyblocks.rope import geometric_frequencies
-from toyblocks.task import AbstractTask, Backcopy, Grouped, known_pattern
+from toyblocks.task import AbstractTask, Backcopy, Grouped, checked_kappa, known_pattern, require_task
 from toyblocks.train import backcopy, grouped
 from toyblocks.train.loop import OPTIMIZERS, STEPS
 from toyblocks.train.query_key import train_query_key
@@ -85,11 +85,13 @@ def train(
     the lower bounds for the MLP (`mlp_lower`); without it, blocks get cheaper by an output at BOS.
 
     `file` (.npz) keeps the run: an unfinished one goes on where it stopped, a finished one is read. `progress` shows a bar on
-    stderr. A run may fail: see `Trained.solved`. Raises `ValueError` for an unknown pattern or optimizer, kappa <= 0,
-    seeds, width, steps < 1, rope <= 1 or on a task without positions, and a file that is damaged or of other settings.
+    stderr. A run may fail: see `Trained.solved`. Raises `ValueError` for what is no task, an unknown pattern or optimizer, kappa
+    outside [1e-100, 1e100], seeds, width, steps < 1, rope <= 1 or on a task without positions, and a file that is damaged or of
+    other settings.
     """
+    require_task(task)
     known_pattern(pattern)
-    kappa, seeds = _check.finite_above("kappa", kappa, 0.0), _check.whole("seeds", seeds, 1)
+    kappa, seeds = checked_kappa(kappa), _check.whole("seeds", seeds, 1)
     steps = _check.whole("steps", steps, 1)
     _check.known("optimizer", optimizer, OPTIMIZERS)
     wide = backcopy.WIDTH * task.dim if isinstance(task, Backcopy) else task.dim
