@@ -53,7 +53,7 @@ class Grouped:
 
     groups: Annotated[str | None, flag("INT", "Groups C, >= 1. Default: 3.")] = None
     per_group: Annotated[str | None, flag("INT", "Dormant tokens of a group, >= 1. Default: 10.")] = None
-    delta: Annotated[str | None, flag("FLOAT", "Noise of a token over its length, in [0, 1). Default: 0.25.")] = None
+    delta: Annotated[str | None, flag("FLOAT", "Noise of a token over its length, 0 or in [1e-4, 1). Default: 0.25.")] = None
     coherence: Annotated[
         str | None, flag("FLOAT", "Cosine phi of BOS, centroids and copy tokens, in [0, 1/(2C)). Default: 0.")
     ] = None
