@@ -62,7 +62,7 @@ def refused(capsys, line: str | list[str]) -> str:
         ("construct backcopy --pattern sink --context-length 112 --copy 107", "Argument `context_length` must be small enough"),
         ("optimum backcopy --pattern sink --context-length 112 --copy 107", "Argument `context_length` must be small enough"),
         ("construct grouped --pattern sink --sequence-length 1e9", "Argument `sequence_length` must be small enough for memory"),
-        ("optimum grouped --pattern sink --per-group 1e5 --noise gaussian", "Argument `per_group` must be small enough"),
+        ("optimum grouped --pattern sink --per-group 2e4 --noise gaussian", "Argument `per_group` must be small enough"),
         ("construct backcopy --pattern sink --dormant 0", "Argument `dormant` must be an integer >= 1, but was 0."),
         ("optimum backcopy --pattern sink --copy 0", "Argument `copy` must be an integer >= 1, but was 0."),
         (
@@ -168,6 +168,13 @@ def test_train(capsys, tmp_path, monkeypatch):
     assert all(f"seed {seed} did not solve its task: smallest margin" in err for seed in unsolved)
     assert out.count("NO") == len(unsolved) and "query_key" in out
     assert "seeds 2 instead of 3" in refused(capsys, line.replace("--seeds 2", "--seeds 3"))
+
+    def fails(*_, **__):
+        raise ValueError("Argument `method` must be another one.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("toyblocks.optimum"), "optimum", fails)
+        assert answer(capsys, line) == {**found, "optimum": None, "gap": None}  # what was trained is shown all the same
     (tmp_path / "run.npz").write_bytes(b"no archive")
     assert "Argument `file` must hold a run" in refused(capsys, line)
 

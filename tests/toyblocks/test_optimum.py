@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from importlib import import_module
 
 import cvxpy as cp
 import numpy as np
@@ -171,3 +172,26 @@ def test_methods_and_what_they_refuse(monkeypatch, unchecked):
         optimum(task, "sink", method="exact")
     found = optimum(task, "sink")
     assert found.method == "factored" and found.gap <= 2e-3
+
+
+def test_where_the_interior_point_method_fails(monkeypatch):
+    """Logits of the noise are 1e-8 of the others: Clarabel ends with nothing. `auto` goes on without it."""
+    with pytest.raises(ValueError, match="^Argument `method` must not be `exact` for this program: Clarabel ended with ") as info:
+        optimum(Grouped(2, 3, 1e-4, 14, sequence_length=6), "diagonal", method="exact")
+    with pytest.raises(ValueError, match="^Argument `method` must be small enough for memory .*, but was 'exact'.$"):
+        optimum(Backcopy(100), "sink", method="exact")
+
+    def nothing(program):
+        raise info.value
+
+    def zero(program):
+        return [np.zeros(each.shape) for each in program.components], np.zeros(program.target.shape)
+
+    task, module = Grouped(2, 2, 0.5, dim=9), import_module("toyblocks.optimum.solve")
+    least = optimum(task, "diagonal").primal
+    for failing in (nothing, zero):
+        monkeypatch.setattr(module, "solve_exact", failing)
+        found = optimum(task, "diagonal")
+        assert found.method == "splitting" and found.gap <= 2e-3 and found.dual <= least <= found.primal
+    with pytest.raises(ValueError, match="^Argument `method` must be another one .no feasible point was found., but was"):
+        optimum(task, "diagonal", method="exact")

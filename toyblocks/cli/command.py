@@ -162,8 +162,11 @@ class Train(Command):
             message(f"{line}; try more --steps or another --width")
         certified = {"optimum": None, "gap": None}  # with RoPE the logits are no function of W_QK
         if self.rope is None:
-            least = optimum(task, self.pattern, progress=True)
-            certified = {"optimum": least.cost(kappa), "gap": least.gap}
+            try:
+                least = optimum(task, self.pattern, progress=True)
+                certified = {"optimum": least.cost(kappa), "gap": least.gap}
+            except (ValueError, MemoryError) as error:  # what was trained is shown all the same
+                message(f"no optimum: {error}")
         return {
             **about,
             **{name: found.config[name] for name in ("seeds", "width", "steps", "optimizer", "rope", "silent_bos")},

@@ -6,8 +6,13 @@ import numpy as np
 from jaxtyping import Float
 
 from toyblocks.optimum.program import Program
+from toyblocks.task import require_room
 
 MISSING = 'Argument `method` must not be `exact` without cvxpy: pip install "attention-scaling-limits[exact]".'
+
+
+class NotSolvedError(ValueError):
+    """The interior-point method ended without a point."""
 
 
 def installed() -> bool:
@@ -24,7 +29,8 @@ def solve_exact(program: Program) -> tuple[list[Float[np.ndarray, "_ _"]], Float
 
     It solves max sum a subject to [[c I, G], [G^T, c I]] >= 0 for every block, which has one semidefinite cone of rows + columns
     and no variables but the multipliers a >= 0 of pairs (target, other key); W is the dual variable of the cone. That is three to
-    five times faster than the primal program. Raises `ValueError` if cvxpy is not installed.
+    five times faster than the primal program. Raises `ValueError` if cvxpy is not installed, for a program that does not fit in
+    memory, and, as `NotSolvedError`, where Clarabel ends without a point.
     """
     try:
         import cvxpy as cp
@@ -35,6 +41,7 @@ def solve_exact(program: Program) -> tuple[list[Float[np.ndarray, "_ _"]], Float
     first = program.target & (np.cumsum(program.target, axis=1) == 1)
     winners = np.where(program.tied[:, None], first, program.target)
     case, target, other = np.nonzero(winners[:, :, None] & program.other[:, None, :])
+    require_room("method", "exact", len(case), sum(int(np.prod(each.shape)) for each in program.components))
     wins, loses, equal = program.operator(case, target), program.operator(case, other), program.equalities
     rows = sparse.csr_matrix(np.where(np.abs(wins - loses) > 1e-15, wins - loses, 0.0))
     multipliers, free = cp.Variable(len(case), nonneg=True), cp.Variable(max(len(equal), 1))
@@ -50,7 +57,14 @@ def solve_exact(program: Program) -> tuple[list[Float[np.ndarray, "_ _"]], Float
     tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a solution may be inaccurate is for the certificates to say
-        problem.solve(solver=cp.CLARABEL, **tight)
+        try:
+            problem.solve(solver=cp.CLARABEL, **tight)
+        except cp.SolverError:
+            pass  # cvxpy raises for some failures, and leaves no values for others
+    if multipliers.value is None or any(cone.dual_value is None for cone in cones):
+        raise NotSolvedError(
+            f"Argument `method` must not be `exact` for this program: Clarabel ended with {problem.status or 'an error'}."
+        )
     parts = [
         -2 * np.asarray(cone.dual_value)[: each.shape[0], each.shape[0] :]
         for cone, each in zip(cones, program.components, strict=True)

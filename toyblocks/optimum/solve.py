@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from toyblocks.optimum.exact import installed, solve_exact
+from toyblocks.optimum.exact import NotSolvedError, installed, solve_exact
 from toyblocks.optimum.factored import solve_factored
 from toyblocks.optimum.program import Best, Program
 from toyblocks.optimum.reduce import program_of
@@ -49,10 +49,10 @@ def optimum(
 
     `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `factored` (augmented Lagrangian in U V)
     or `splitting` (ADMM), until the gap is at most `tolerance` or `steps` are done; `auto`: `exact` for small programs where it
-    is installed, else what was measured to be faster: `factored` for backcopy, `splitting` for others. Whatever the method, both
-    bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they hold even where it failed, and
-    then show it by their gap. Raises `ValueError` for what is no task, an unknown pattern or method, `exact` without cvxpy,
-    and `steps` too few for any feasible point.
+    is installed, and `splitting` where it fails, else what was measured to be faster: `factored` for backcopy, `splitting` for
+    others. Whatever the method, both bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they
+    hold even where it failed, and then show it by their gap. Raises `ValueError` for what is no task, an unknown pattern or
+    method, `exact` without cvxpy or where it fails, and `steps` too few for any feasible point.
     Source: section 7 and Appendix D; the cost decouples, since W_Q and W_K occur in no other constraint.
     """
     require_task(task)
@@ -61,10 +61,11 @@ def optimum(
     steps = _check.whole("steps", steps, 1)
     program = program_of(task, pattern)
     if method == "auto":
-        size = max(sum(each.shape) for each in program.components)
-        largest, beyond = (LARGEST_EXACT, "factored") if isinstance(task, Backcopy) else (LARGEST_DENSE, "splitting")
-        method = "exact" if size <= largest and installed() else beyond
-    best = solve(program, method, tolerance, steps, progress)
+        best, method = _automatic(program, isinstance(task, Backcopy), tolerance, steps, progress)
+    else:
+        best = solve(program, method, tolerance, steps, progress)
+    if method == "exact":
+        _check.require(np.isfinite(best.primal), "method", "be another one (no feasible point was found)", method)
     _check.require(np.isfinite(best.primal), "steps", "be larger (no feasible point was found in so few)", steps)
     factor = 1 / (task.logit_scale * task.dim)  # from tokens of norm 1 and plain inner products
     return Optimum(best.primal * factor, best.dual * factor, best.gap, program.lift(best.parts) * factor, method)
@@ -78,3 +79,20 @@ def solve(program: Program, method: str, tolerance: float | int = 2e-3, steps: i
     best = Best(program)
     best.update(*solve_exact(program))
     return best
+
+
+def _automatic(program: Program, positions: bool, tolerance: float, steps: int, progress: bool) -> tuple[Best, str]:
+    """The certificates by the method that suits the program, and which it was. With entries far apart (a small delta) the
+    interior-point method can end with nothing."""
+    size = max(sum(each.shape) for each in program.components)
+    if size > (LARGEST_EXACT if positions else LARGEST_DENSE) or not installed():
+        method = "factored" if positions else "splitting"
+        return solve(program, method, tolerance, steps, progress), method
+    try:
+        exact = solve(program, "exact")
+    except NotSolvedError:
+        return solve(program, "splitting", tolerance, steps, progress), "splitting"
+    if exact.gap <= tolerance:
+        return exact, "exact"
+    other = solve(program, "splitting", tolerance, steps, progress)
+    return (exact, "exact") if exact.gap <= other.gap else (other, "splitting")

@@ -113,7 +113,7 @@ def known_pattern(pattern: str) -> str:
     return _check.known("pattern", pattern, PATTERNS)
 
 
-def require_room(argument: str, value: int, *shape: int) -> None:
+def require_room(argument: str, value: int | str, *shape: int) -> None:
     """Raises `ValueError`, with the argument that makes it large, if an array of this shape has more than 2^27 numbers."""
     must = f"be small enough for memory (no array may have more than {LARGEST:.2g} numbers)"
     _check.require(math.prod(shape) <= LARGEST, argument, must, value)
