@@ -7,7 +7,9 @@ Every message is a sentence that names the argument, says what it must be and sh
 import difflib
 import math
 import numbers
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -107,6 +109,13 @@ def value_matrix(value: Any, d: int) -> np.ndarray:
     largest = float(np.abs(matrix).max())
     require(largest <= _LARGEST, "value", f"have entries of at most {_LARGEST:g} in size", f"of size {largest:g}")
     return matrix
+
+
+def path(argument: str, value: Any) -> Path:
+    """Returns the absolute path of a file or directory that need not exist, or raises for empty text and null bytes."""
+    if not isinstance(value, str | os.PathLike) or not (text := str(os.fspath(value))) or "\0" in text:
+        reject(argument, "be a path, not empty and without null bytes", value)
+    return Path(value).absolute()
 
 
 def known(argument: str, value: Any, names: Iterable[str]) -> str:

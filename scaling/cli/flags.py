@@ -15,8 +15,8 @@ DENSITIES = ("uniform", "vmf", "quadratic")
 
 
 def flag(metavar: str, help: str) -> Any:
-    """A flag with its help; `metavar` says what it takes."""
-    return tyro.conf.arg(metavar=metavar, help=help, help_behavior_hint="")
+    """A flag with its help; `metavar` says what it takes. Its value is text, and so is `None`, which tyro would take for none."""
+    return tyro.conf.arg(metavar=metavar, help=help, help_behavior_hint="", constructor=str)
 
 
 Json = Annotated[bool, tyro.conf.arg(help="Answer with one JSON object on stdout.", help_behavior_hint="")]

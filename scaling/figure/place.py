@@ -4,6 +4,8 @@ import os
 from os import PathLike
 from pathlib import Path
 
+from scaling import _check
+
 
 def directories(out: str | PathLike, store: str | PathLike | None) -> tuple[Path, Path]:
     """The directories for files and for stores (default: that for files), made if they are missing. Raises `ValueError`, before
@@ -20,7 +22,7 @@ def directories(out: str | PathLike, store: str | PathLike | None) -> tuple[Path
 
 def _directory(argument: str, value: str | PathLike) -> Path:
     """The directory `value`, which need not exist, or `ValueError` unless it can be made and written to."""
-    path = Path(value).absolute()
+    path = _check.path(argument, value)
     try:
         standing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
         is_directory, mode = standing.is_dir(), standing.stat().st_mode

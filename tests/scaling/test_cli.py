@@ -100,6 +100,8 @@ def run(line: str, cwd: Path, **options) -> subprocess.CompletedProcess:
         (f"{DRAW} --d=1".replace("--d 5 ", ""), "Argument `d` must be an integer >= 2, but was 1."),
         ("regime --d 2.5 --n 1e6 --beta 1", "Argument `d` must be an integer >= 2, but was 2.5."),
         ("regime --d five --n 1e6 --beta 1", "Argument `d` must be a number, but was 'five'."),
+        ("regime --d 5 --n 1e6 --beta None", "Argument `beta` must be a number, but was 'None'."),
+        ("figure regimes --out=", "Argument `out` must be a path, not empty and without null bytes, but was ''."),
         ("simulate --d 5 --n 0 --beta 40 --seed 0", "Argument `n` must be an integer between 1 and 1e18"),
         ("simulate --d 5 --n 1.5 --beta 40 --seed 0", "Argument `n` must be an integer between 1 and 1e18"),
         ("exact --d 5 --n nan --beta 40", "Argument `n` must be an integer between 1 and 1e18"),
