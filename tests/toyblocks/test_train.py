@@ -1,5 +1,7 @@
 """Training: the optimizer against NumPy, losses against brute force, costs against certified ones, files."""
 
+import json
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from toyblocks.block import Block
 from toyblocks.task import Backcopy, Grouped
-from toyblocks.train import run, store, train
+from toyblocks.train import loop, run, store, train
 from toyblocks.train.loop import SEGMENT, Stage, descend
 from toyblocks.train.query_key import query_key_loss, silenced, train_query_key
 
@@ -149,23 +151,24 @@ def short(file, **settings):
 
 
 def test_files(tmp_path, monkeypatch):
-    """An interrupted run ends with the same bits; a finished one is read; other settings and damage are refused."""
-    monkeypatch.setattr(store, "PATIENCE", 0.0)
+    """An interrupted run ends with the same bits and no segment done twice; a finished one is read; other settings and damage are
+    refused."""
+    monkeypatch.setattr(store, "PATIENCE", np.inf)  # so that nothing but an interrupt or the end of a stage saves
     whole = short(tmp_path / "whole.npz")
-    save, saved = store.RunFile.save, []
+    segment, calls = loop._segment, []
 
-    def stop(self, name, state, finished):
-        save(self, name, state, finished)
-        saved.append(name)
-        if len(saved) in (2, 6):  # once in each part: 3 segments of query-key, 4 + 8 of the rest
+    def stop(*arguments):
+        calls.append(arguments)
+        if len(calls) in (3, 7):  # once in each part: 3 segments of query-key, 4 + 8 of the rest
             raise KeyboardInterrupt
+        return segment(*arguments)
 
-    monkeypatch.setattr(store.RunFile, "save", stop)
+    monkeypatch.setattr(loop, "_segment", stop)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             short(tmp_path / "cut.npz")
     cut = short(tmp_path / "cut.npz")
-    assert len(saved) == 15 and len(set(saved)) == 3
+    assert len(calls) == 15 + 2
     monkeypatch.setattr(run, "train_query_key", lambda *_, **__: pytest.fail("trained again"))
     again = short(tmp_path / "cut.npz")
     for name in run.WEIGHTS:
@@ -185,6 +188,26 @@ def test_files(tmp_path, monkeypatch):
         (tmp_path / "damaged.npz").write_bytes(damaged)
         with pytest.raises(ValueError, match="^Argument `file` must hold a run of `toyblocks.train`, but was [^\n]*damaged"):
             short(tmp_path / "damaged.npz")
+    with np.load(tmp_path / "cut.npz") as file:
+        kept = dict(file)
+    first, second = json.loads(str(kept["evaluations"]))
+    texts = ["[]", "{}", "[1, 1]", "[{}, {}]", "x", "null"]
+    texts += [json.dumps([first, {**second, **change}]) for change in ({"min_margin": np.nan}, {"residual": "1"}, {"more": 1.0})]
+    changed = [{"evaluations": np.array(text)} for text in texts]
+    changed += [{"w_q": kept["w_q"][:, 1:]}, {"b_2": kept["b_2"] * np.nan}, {name: kept[name][:0] for name in run.WEIGHTS}]
+    for change in changed:
+        np.savez(tmp_path / "damaged.npz", **{**kept, **change})
+        with pytest.raises(ValueError, match="^Argument `file` must hold a run of `toyblocks.train`, but was [^\n]*damaged"):
+            short(tmp_path / "damaged.npz")
+    monkeypatch.setattr(run, "RECIPE", run.RECIPE + 1)
+    with pytest.raises(ValueError, match="another one with recipe 1 instead of 2 "):
+        short(tmp_path / "cut.npz")
+    for path, message in (("/dev/full", "a device or a pipe"), (tmp_path, "a directory")):
+        with pytest.raises(ValueError, match=f"^Argument `file` must be a file, but was of {message}: '{path}'.$"):
+            short(path)
+    for path in ("", "a\0b"):
+        with pytest.raises(ValueError, match="^Argument `file` must be a path, not empty and without null bytes, but was '"):
+            short(path)
     with pytest.raises(ValueError, match="`file` must be writable"):
         short(tmp_path / "nowhere" / "run.npz")
 
@@ -198,7 +221,11 @@ def test_files(tmp_path, monkeypatch):
         ({"seeds": 0}, "`seeds` must be an integer >= 1"),
         ({"width": 0}, "`width` must be an integer >= 1"),
         ({"steps": -1}, "`steps` must be an integer >= 1"),
-        ({"rope": 1}, "`base` must be finite and > 1"),
+        ({"rope": 1}, "`rope` must be finite and > 1"),
+        ({"seeds": 10**30}, "`seeds` must be at most 1000, but was 10{30}[.]$"),
+        ({"seeds": 1000, "width": 10**5}, "`seeds` must be small enough for memory .*, but was 1000[.]$"),
+        ({"width": 10**9}, "`width` must be small enough for memory .*, but was 1000000000[.]$"),
+        ({"steps": 10**100}, "`steps` must be at most 1000000, but was 10{100}[.]$"),
     ],
 )
 def test_bad_settings(settings, message, unchecked):

@@ -72,8 +72,8 @@ class Checkpoint(Protocol):
         """The state saved under `name`, in the shape of `like`, or None."""
         ...
 
-    def save(self, name: str, state: State, finished: bool) -> None:
-        """Keeps a state; it may skip one that is not `finished`."""
+    def save(self, name: str, state: State, now: bool) -> None:
+        """Keeps a state; it may skip one that need not be kept `now`."""
         ...
 
 
@@ -94,18 +94,24 @@ def descend(
     or an `eqx.Module` whose arrays are data. The penalty is lambda times the sum of squares of all leaves that are matrices (per
     seed); vectors, the biases, are free. Optimizer `adam` has it inside the loss; `adamw` decays the weights by 2 lambda rate
     beside Adam's step, an ablation, which reaches no minimum of loss plus penalty. `name` stands on the progress bar (stderr)
-    and on states in the `checkpoint`; a stage found there goes on where it stopped, bit for bit.
+    and on states in the `checkpoint`; a stage found there goes on where it stopped, bit for bit. An
+    interrupt (`KeyboardInterrupt`) leaves the state after the last whole segment there.
     """
     _check.known("optimizer", optimizer, OPTIMIZERS)
     state = State(weights, optax.scale_by_adam().init(weights), jnp.zeros((), jnp.int32))
     saved = None if checkpoint is None else checkpoint.load(name, state)
     state = state if saved is None else saved
     with tqdm(total=stage.steps, initial=int(state.step), desc=name, unit="step", disable=None if progress else True) as bar:
-        while (done := int(state.step)) < stage.steps:
-            state = _segment(loss, state, stage._numbers(), rng, optimizer == "adamw")
+        try:
+            while (done := int(state.step)) < stage.steps:
+                state = jax.block_until_ready(_segment(loss, state, stage._numbers(), rng, optimizer == "adamw"))
+                if checkpoint is not None:
+                    checkpoint.save(name, state, done + SEGMENT >= stage.steps)
+                bar.update(SEGMENT)
+        except KeyboardInterrupt:
             if checkpoint is not None:
-                checkpoint.save(name, state, done + SEGMENT >= stage.steps)
-            bar.update(SEGMENT)
+                checkpoint.save(name, state, True)
+            raise
     return state.weights
 
 

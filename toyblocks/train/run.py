@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any
@@ -14,12 +15,14 @@ from scaling import _check
 from toyblocks.block import Block, Cost
 from toyblocks.evaluate import Evaluation, evaluate
 from toyblocks.rope import geometric_frequencies
-from toyblocks.task import AbstractTask, Backcopy, Grouped, checked_kappa, known_pattern, require_task
+from toyblocks.task import AbstractTask, Backcopy, Grouped, checked_kappa, known_pattern, require_room, require_task
 from toyblocks.train import backcopy, grouped
 from toyblocks.train.loop import OPTIMIZERS, STEPS
 from toyblocks.train.query_key import train_query_key
-from toyblocks.train.store import RunFile
+from toyblocks.train.store import RunFile, damaged
 
+RECIPE = 1  # of training, kept in files: to be raised with whatever changes its numbers, so that older files are refused
+MOST_SEEDS, MOST_STEPS = 1000, 10**6
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o", "w_1", "b_1", "w_2", "b_2")
 
 
@@ -92,14 +95,20 @@ def train(
     require_task(task)
     known_pattern(pattern)
     kappa, seeds = checked_kappa(kappa), _check.whole("seeds", seeds, 1)
+    _check.require(seeds <= MOST_SEEDS, "seeds", f"be at most {MOST_SEEDS}", seeds)
     steps = _check.whole("steps", steps, 1)
+    _check.require(steps <= MOST_STEPS, "steps", f"be at most {MOST_STEPS}", steps)
     _check.known("optimizer", optimizer, OPTIMIZERS)
     wide = backcopy.WIDTH * task.dim if isinstance(task, Backcopy) else task.dim
     width = wide if width is None else _check.whole("width", width, 1)
     _check.require(rope is None or isinstance(task, Backcopy), "rope", "be None for a task without positions", rope)
+    require_room("width", width, width, task.dim)
+    tokens = len(task.tokens)
+    require_room("seeds", seeds, seeds, max(4 * task.dim**2 + 2 * width * task.dim, tokens**2))
+    rope = None if rope is None else _check.finite_above("rope", rope, 1.0)
     frequencies = None if rope is None else geometric_frequencies(task.dim, rope)
     config = {"pattern": pattern, "kappa": kappa, "seeds": seeds, "width": width, "steps": steps, "optimizer": optimizer}
-    config |= {"rope": None if rope is None else float(rope), "silent_bos": bool(silent_bos)}
+    config |= {"rope": rope, "silent_bos": bool(silent_bos), "recipe": RECIPE}
     config |= {**task.config(), **_rotation(task)}
     kept = None if file is None else RunFile(file, config)
     if kept is not None and kept.results is not None:
@@ -140,12 +149,37 @@ def _restored(task: AbstractTask, kappa: float, config: dict[str, Any], kept: Ru
     results = kept.results or {}
     missing = [name for name in ("evaluations", *WEIGHTS) if name not in results]
     _check.require(not missing, "file", "hold the results of a run", f"of one without {', '.join(missing)} ('{kept.path}')")
-    numbers = json.loads(str(results["evaluations"]))
-    evaluations = tuple(Evaluation(**{**each, "cost": Cost(**each["cost"])}) for each in numbers)
+    wrong = [name for name, shape in _shapes(task, config).items() if not _numbers(results[name], shape)]
+    if wrong:
+        damaged(kept.path, f"{wrong[0]} is not what a block of these settings has")
+    try:
+        evaluations = tuple(_evaluation(each) for each in json.loads(str(results["evaluations"])))
+    except (TypeError, ValueError, KeyError):  # whatever else JSON can hold
+        evaluations = ()
+    if len(evaluations) != config["seeds"]:
+        damaged(kept.path, "its evaluations are not those of the seeds")
     blocks = [
         Block(*(results[name][number] for name in WEIGHTS), logit_scale=task.logit_scale) for number in range(len(evaluations))
     ]
     return Trained(_stacked(blocks), evaluations, kappa, config)
+
+
+def _shapes(task: AbstractTask, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    seeds, width, d = config["seeds"], config["width"], task.dim
+    shapes = {name: (seeds, d, d) for name in ("w_q", "w_k", "w_v", "w_o")}
+    return shapes | {"w_1": (seeds, width, d), "b_1": (seeds, width), "w_2": (seeds, d, width), "b_2": (seeds, d)}
+
+
+def _numbers(array: np.ndarray, shape: tuple[int, ...]) -> bool:
+    return array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all())
+
+
+def _evaluation(entries: dict[str, Any]) -> Evaluation:
+    """One from a file. Raises `TypeError`, `KeyError` or `ValueError` for anything else."""
+    found = Evaluation(**{**entries, "cost": Cost(**entries["cost"])})
+    if not all(type(each) is float and math.isfinite(each) for each in jax.tree.leaves(found)):
+        raise ValueError("it has something else than finite numbers")
+    return found
 
 
 def _rotation(task: AbstractTask) -> dict[str, str]:

@@ -6,6 +6,7 @@ interrupted process leaves the last complete one.
 
 import json
 import os
+import stat
 import time
 import zipfile
 import zlib
@@ -32,11 +33,11 @@ class RunFile:
     """
 
     def __init__(self, path: str | PathLike, config: dict[str, Any]):
-        self.path, self.config = Path(path).absolute(), json.loads(json.dumps(config))
+        self.path, self.config = _check.path("file", path), json.loads(json.dumps(config))
         self._saved = time.monotonic()
         self._arrays: dict[str, np.ndarray] = {}
         self.results: dict[str, np.ndarray] | None = None
-        if self.path.exists():
+        if _is_there(self.path):
             config, finished, self._arrays = read(self.path)
             _require_same(self.path, config, self.config)
             self.results = self._arrays if finished else None
@@ -50,13 +51,13 @@ class RunFile:
         if all(each is None for each in found):
             return None
         for each, leaf in zip(found, leaves, strict=True):
-            if each is None or each.shape != leaf.shape or each.dtype != leaf.dtype:
-                _damaged(self.path, f"the state of '{name}' does not fit")
+            if each is None or each.shape != leaf.shape or each.dtype != leaf.dtype or not np.isfinite(each).all():
+                damaged(self.path, f"the state of '{name}' does not fit")
         return jax.tree.unflatten(tree, [jax.numpy.asarray(each) for each in found])
 
-    def save(self, name: str, state: State, finished: bool) -> None:
-        """Keeps the state of a stage: at its end, and when 10 seconds have passed since the last time."""
-        if finished or time.monotonic() - self._saved > PATIENCE:
+    def save(self, name: str, state: State, now: bool) -> None:
+        """Keeps the state of a stage: if it must be `now`, and when 10 seconds have passed since the last time."""
+        if now or time.monotonic() - self._saved > PATIENCE:
             self._arrays.update({_key(name, i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))})
             self._write(False)
 
@@ -85,8 +86,8 @@ class RunFile:
 
 def read(path: str | PathLike) -> tuple[dict[str, Any], bool, dict[str, np.ndarray]]:
     """Config, whether the run is finished, and the arrays of a file. Raises `ValueError` if there is none or it is damaged."""
-    path = Path(path)
-    _check.require(path.exists(), "file", "be there", f"of no file: '{path}'")
+    path = _check.path("file", path)
+    _check.require(_is_there(path), "file", "be there", f"of no file: '{path}'")
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError("it is no .npz file")
@@ -97,7 +98,20 @@ def read(path: str | PathLike) -> tuple[dict[str, Any], bool, dict[str, np.ndarr
             raise ValueError(f"its format is '{kind}'")
         return json.loads(str(config)), bool(finished), arrays
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        _damaged(path, " ".join(str(error).split()) or type(error).__name__)
+        damaged(path, " ".join(str(error).split()) or type(error).__name__)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file. Raises `ValueError` for a directory, and for devices and pipes, which may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        _check.reject("file", "be readable", f"of '{path}' ({error.strerror or error})")
+    kind = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
+    _check.require(stat.S_ISREG(mode), "file", "be a file", f"of {kind}: '{path}'")
+    return True
 
 
 def _key(name: str, number: int) -> str:
@@ -106,11 +120,12 @@ def _key(name: str, number: int) -> str:
 
 def _require_same(path: Path, found: Any, asked: dict[str, Any]) -> None:
     if not isinstance(found, dict):
-        _damaged(path, "its config is no table")
+        damaged(path, "its config is no table")
     differ = sorted(name for name in found.keys() | asked.keys() if found.get(name) != asked.get(name))
     listed = ", ".join(f"{name} {found.get(name)} instead of {asked.get(name)}" for name in differ)
     _check.require(not differ, "file", "hold a run with the same settings", f"of another one with {listed} ('{path}')")
 
 
-def _damaged(path: Path, why: str) -> NoReturn:
+def damaged(path: Path, why: str) -> NoReturn:
+    """Refuses a file for what it holds."""
     _check.reject("file", "hold a run of `toyblocks.train`", f"of another kind or damaged: '{path}' ({why})")
