@@ -41,6 +41,11 @@ def serve(program: "Callable[[], Program]", arguments: Sequence[str] | None = No
             return 1
         report.fail(error)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):  # that is JAX without memory
+            raise
+        report.fail(ValueError(f"The command must fit into memory, but did not ({str(error) or 'no more was said'})."))
+        return 2
     except KeyboardInterrupt as stop:
         report.message(f"interrupted{': ' if str(stop) else ''}{stop}")
         return 130

@@ -216,15 +216,12 @@ class Figure(Command):
     json: Json = False
 
     def run(self) -> dict[str, Any]:
-        from pathlib import Path
-
         from scaling import _check
         from scaling.figure import draw, figure_names
 
         _check.known("figure", self.name, figure_names())
         with _device("float32"):
-            store = None if self.store is None else Path(self.store)
-            files = draw(self.name, out=Path(self.out), store=store, quick=self.quick, progress=True)
+            files = draw(self.name, out=self.out, store=self.store, quick=self.quick, progress=True)
         return {"files": [str(path) for path in files]}
 
 

@@ -6,22 +6,27 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import xarray
 
 
-def load_or_compute(path: Path, settings: Mapping[str, Any], compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
+def load_or_compute(
+    path: Path, settings: Mapping[str, Any], compute: Callable[[], xarray.Dataset], keep: bool = False
+) -> xarray.Dataset:
     """The dataset in the netCDF file `path` if it has these settings, else that of `compute`, which is written there.
 
-    Raises `ValueError` for a file that cannot be read, is another one, or whose numbers do not have their checksum.
+    Raises `ValueError` for a file that cannot be read, is another one, or whose numbers do not have their checksum; with `keep`
+    for one of other settings, too, with their names, in place of computing it anew.
     """
     wanted = json.dumps(settings, sort_keys=True)
     if path.exists():
         data = _read(path)
         if data.attrs["settings"] == wanted:
             return data
+        if keep:
+            _refuse(path, json.loads(data.attrs["settings"]), json.loads(wanted))
     data = compute()
     data.attrs = {"settings": wanted, "checksum": _checksum(data)}
     partial = path.with_suffix(".partial")
@@ -59,6 +64,13 @@ def _read(path: Path) -> xarray.Dataset:
     if not whole:
         raise ValueError(f"Argument `store` must hold whole files, but '{path}' is corrupt: remove it to compute it again.")
     return data
+
+
+def _refuse(path: Path, found: Any, wanted: dict[str, Any]) -> NoReturn:
+    found = found if isinstance(found, dict) else {}
+    differ = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+    listed = ", ".join(f"{name} {found.get(name)} instead of {wanted.get(name)}" for name in differ)
+    raise ValueError(f"Argument `store` must hold values of the same settings, but '{path}' has {listed}.")
 
 
 def _checksum(data: xarray.Dataset) -> int:

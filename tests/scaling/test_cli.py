@@ -375,15 +375,15 @@ def test_figure(capsys, here, monkeypatch):
 
     def draw(name, *, out, store, quick, progress):
         calls.append((name, out, store, quick, progress))
-        return [out / f"{name}.png", out / f"{name}.pdf"]
+        return [Path(out) / f"{name}.png", Path(out) / f"{name}.pdf"]
 
     monkeypatch.setattr(scaling.figure, "draw", draw)
     found = answer(capsys, "figure ordered-weights --out figures --store stores --quick")
     assert found == {"files": [os.path.join("figures", f"ordered-weights.{kind}") for kind in ("png", "pdf")]}
     answer(capsys, "figure ordered-weights --out figures")
     assert calls == [
-        ("ordered-weights", Path("figures"), Path("stores"), True, True),
-        ("ordered-weights", Path("figures"), None, False, True),
+        ("ordered-weights", "figures", "stores", True, True),
+        ("ordered-weights", "figures", None, False, True),
     ]
 
 

@@ -122,6 +122,16 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, li
     assert message in refused(capsys, line)
 
 
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate"), RuntimeError("RESOURCE_EXHAUSTED: Out of\nmemory")])
+def test_no_memory_is_one_line(capsys, tmp_path, monkeypatch, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(import_module("toyblocks.construct"), "construct", fails)
+    assert "error: The command must fit into memory, but did not (" in refused(capsys, "construct grouped --pattern sink")
+
+
 def test_bound(capsys):
     found = answer(capsys, "bound backcopy --context-length 64 --dormant 5 --copy 5 --dim 76 --kappa 10 --scaling standard")
     task = Backcopy(64, 5, 5, 76, "standard")

@@ -21,6 +21,7 @@ from toyblocks.evaluate import Evaluation
 from toyblocks.figure import cost_vs_context, cost_vs_rank, fit, runs
 from toyblocks.task import PATTERNS, Backcopy, Grouped
 from toyblocks.train import Trained
+from toyblocks.train.run import RECIPE
 
 MODULES = {"cost-vs-context": cost_vs_context, "cost-vs-rank": cost_vs_rank}
 
@@ -66,7 +67,8 @@ def load(out, name) -> xarray.Dataset:
 @pytest.mark.parametrize("name", list(MODULES))
 def test_what_a_figure_leaves(out, name):
     data, module = load(out, name), MODULES[name]
-    assert json.loads(data.attrs["settings"]) == module.SETTINGS["quick"] and set(module.SETTINGS) == {"full", "quick"}
+    assert json.loads(data.attrs["settings"]) == {**module.SETTINGS["quick"], "recipe": RECIPE}
+    assert set(module.SETTINGS) == {"full", "quick"}
     assert data.attrs["title"] == name and data.attrs["caption"] + "\n" == (out / f"{name}.txt").read_text()
     assert all({"long_name", "units"} <= data[v].attrs.keys() for v in data.variables)
     text = data.attrs["caption"]
@@ -85,6 +87,30 @@ def test_drawing_again_computes_nothing_and_gives_the_same_bytes(out, tmp_path, 
     for file in figure.draw("cost-vs-rank", out=tmp_path, store=out, quick=True):
         assert file.read_bytes() == (out / file.name).read_bytes(), file.name
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".nc", ".pdf", ".png", ".txt"]
+
+
+def test_stored_values_of_other_settings_are_refused(out, tmp_path, monkeypatch):
+    def changed(path, **settings):
+        """A copy of a stored file with other settings, whole in itself."""
+        data = xarray.load_dataset(out / path.name, engine="scipy")
+        data.attrs["settings"] = json.dumps({**json.loads(data.attrs["settings"]), **settings}, sort_keys=True)
+        path.write_bytes(bytes(data.to_netcdf(engine="scipy")))
+        return path.read_bytes()
+
+    monkeypatch.setattr(runs, "train", trained)
+    path = tmp_path / "cost-vs-context-exact-quick.nc"
+    for settings, listed in (({"kappa": [2]}, "kappa [2] instead of [1, 10]"), ({"recipe": 0}, f"recipe 0 instead of {RECIPE}")):
+        content = changed(path, **settings)
+        with pytest.raises(ValueError, match="^Argument `store` must hold values of the same settings, but ") as info:
+            figure.draw("cost-vs-context", out=tmp_path, quick=True)
+        assert f"'{path}' has {listed}." in str(info.value)
+        assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
+    path.unlink()
+    path = tmp_path / "cost-vs-context-3-diagonal-quick-optimum.nc"
+    content = changed(path, dim=9)
+    with pytest.raises(ValueError, match=r"-optimum.nc' has dim 9 instead of 7\.$"):
+        figure.draw("cost-vs-context", out=tmp_path, quick=True)
+    assert path.read_bytes() == content
 
 
 def test_costs_against_context(out):

@@ -46,13 +46,15 @@ def draw(
     out, store = directories(out, store)
     size, suffix = ("quick", "-quick") if quick else ("full", "")
     from scaling.figure.cells import load_or_compute
+    from toyblocks.train.run import RECIPE
 
     module = import_module(_MODULES[name])
     settings = module.SETTINGS[size]
     data = load_or_compute(
         store / f"{name}-exact{suffix}.nc",
-        settings,
+        {**settings, "recipe": RECIPE},
         lambda: module.compute(**settings, store=store, suffix=suffix, progress=progress),
+        keep=True,
     )
     try:
         return module.draw_from(data, out)

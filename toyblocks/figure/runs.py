@@ -46,14 +46,14 @@ def run_cell(
     progress: bool,
 ) -> tuple[Trained, Float[np.ndarray, "2"]]:
     """Trained blocks, and primal and dual of the least |W_QK|_* at unit margins: from the files NAME.npz and NAME-optimum.nc of
-    the directory `store`, where they are computed if they are missing."""
+    the directory `store`, where they are computed if they are missing. Raises `ValueError` for files of other settings."""
     trained = train(task, pattern, kappa=kappa, seeds=seeds, steps=steps, file=store / f"{name}.npz", progress=progress)
 
     def certify() -> xarray.Dataset:
         found = optimum(task, pattern, progress=progress)
         return xarray.Dataset({"sides": variable(("side",), [found.primal, found.dual], "primal, dual")})
 
-    kept = load_or_compute(store / f"{name}-optimum.nc", {**task.config(), "pattern": pattern}, certify)
+    kept = load_or_compute(store / f"{name}-optimum.nc", {**task.config(), "pattern": pattern}, certify, keep=True)
     return trained, kept.sides.values
 
 
