@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from toyblocks.optimum.program import Best, Program
@@ -60,14 +61,16 @@ def solve_factored(program: Program, tolerance: float | int, steps: int, progres
         point = rng.standard_normal(cuts[-1]) * np.concatenate([np.full(np.prod(s), max(s) ** -0.5) for s in shapes])
         multipliers, free, rho, worst, done = np.zeros(pairs.shape), np.zeros(ties.shape), 1.0, np.inf, 0
         while done < steps:
-            found = optimize.minimize(
-                lambda x, *rest: [np.asarray(each, np.float64) for each in gradient(x, *rest)],
-                point,
-                (multipliers, free, rho),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": min(_INNER, steps - done), "maxcor": 20, "ftol": 1e-12, "gtol": 1e-8},
-            )
+            # The vectors are so short that threads wait for one another: ten times slower on a busy machine.
+            with threadpool_limits(1, user_api="blas"):
+                found = optimize.minimize(
+                    lambda x, *rest: [np.asarray(each, np.float64) for each in gradient(x, *rest)],
+                    point,
+                    (multipliers, free, rho),
+                    jac=True,
+                    method="L-BFGS-B",
+                    options={"maxiter": min(_INNER, steps - done), "maxcor": 20, "ftol": 1e-12, "gtol": 1e-8},
+                )
             point = found.x
             done += max(found.nit, 1)
             missing, uneven = (np.asarray(each) for each in residuals(point))

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from toyblocks.optimum.program import Component, Program, orthonormal
-from toyblocks.task import AbstractTask, Backcopy, Grouped
+from toyblocks.task import AbstractTask, Backcopy, Grouped, require_room
 
 
 def program_of(task: AbstractTask, pattern: str) -> Program:
@@ -24,11 +24,14 @@ def program_of(task: AbstractTask, pattern: str) -> Program:
 
 
 def token_program(task: AbstractTask, pattern: str) -> Program:
-    """The program in the span of all tokens, for any task: one block. Raises `ValueError` for an unknown pattern."""
+    """The program in the span of all tokens, for any task: one block. Raises `ValueError` for an unknown pattern, and for
+    what does not fit in memory."""
     routing = task.routing(pattern)
     keys = tokens = task.tokens / np.sqrt(task.dim)
     zero = np.zeros(routing.target.shape, bool)
     target, other = routing.target, routing.other
+    if isinstance(task, Grouped):  # an equality for every target that ties with others, in all entries of W
+        require_room("per_group", task.per_group, int(target[routing.tied].sum()), min(task.dim, len(tokens)) ** 2)
     if isinstance(task, Grouped) and task.centroid_keys and task.delta > 0:
         noise = task.etas.reshape(-1, task.dim) / np.sqrt(task.dim)
         keys = np.concatenate([tokens, noise])

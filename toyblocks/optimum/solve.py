@@ -14,6 +14,7 @@ from toyblocks.task import AbstractTask, Backcopy, checked_kappa, require_task
 
 METHODS = ("auto", "exact", "factored", "splitting")
 LARGEST_EXACT, LARGEST_DENSE = 75, 50  # rows + columns up to which the interior-point method takes seconds
+LARGEST_PRECISE = 200  # rows + columns up to which a gap of 2e-3 takes less than a minute
 
 
 class Optimum(eqx.Module):
@@ -40,7 +41,7 @@ def optimum(
     pattern: str,
     *,
     method: str = "auto",
-    tolerance: float | int = 2e-3,
+    tolerance: float | int | None = None,
     steps: int = 40000,
     progress: bool = False,
 ) -> Optimum:
@@ -48,7 +49,8 @@ def optimum(
     x_q^T W x_k times `task.logit_scale`; the logits of tied targets agree, and c^T W eta = 0 if the task has `centroid_keys`.
 
     `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `factored` (augmented Lagrangian in U V)
-    or `splitting` (ADMM), until the gap is at most `tolerance` or `steps` are done; `auto`: `exact` for small programs where it
+    or `splitting` (ADMM), until the gap is at most `tolerance` (by default 2e-3, from T = 100
+    or so on 1e-2, a minute or two) or `steps` are done; `auto`: `exact` for small programs where it
     is installed, and `splitting` where it fails, else what was measured to be faster: `factored` for backcopy, `splitting` for
     others. Whatever the method, both bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they
     hold even where it failed, and then show it by their gap. Raises `ValueError` for what is no task, an unknown pattern or
@@ -57,9 +59,11 @@ def optimum(
     """
     require_task(task)
     _check.known("method", method, METHODS)
-    tolerance = _check.finite_at_least("tolerance", tolerance, 0.0)
     steps = _check.whole("steps", steps, 1)
     program = program_of(task, pattern)
+    size = max(sum(each.shape) for each in program.components)
+    default = 1e-2 if size > LARGEST_PRECISE else 2e-3
+    tolerance = _check.finite_at_least("tolerance", default if tolerance is None else tolerance, 0.0)
     if method == "auto":
         best, method = _automatic(program, isinstance(task, Backcopy), tolerance, steps, progress)
     else:
