@@ -62,6 +62,7 @@ def refused(capsys, line: str | list[str]) -> str:
         ("construct backcopy --pattern sink --context-length 112 --copy 107", "Argument `context_length` must be small enough"),
         ("optimum backcopy --pattern sink --context-length 112 --copy 107", "Argument `context_length` must be small enough"),
         ("construct grouped --pattern sink --sequence-length 1e9", "Argument `sequence_length` must be small enough for memory"),
+        ("optimum grouped --pattern sink --per-group 200 --dim 700 --noise gaussian", "Argument `per_group` must be small"),
         ("optimum grouped --pattern sink --per-group 2e4 --noise gaussian", "Argument `per_group` must be small enough"),
         ("construct backcopy --pattern sink --dormant 0", "Argument `dormant` must be an integer >= 1, but was 0."),
         ("optimum backcopy --pattern sink --copy 0", "Argument `copy` must be an integer >= 1, but was 0."),
