@@ -17,7 +17,7 @@
 # diagonal is linear in $r_\mathrm{eff}(\Sigma_D)/\delta^2$ with the slope $2\kappa/\sqrt d$, over three decades; that of a sink
 # does not depend on it. The rest of the cost grows with the number of tokens in a group instead.
 #
-# The last cell asserts both. Ten minutes on two cores; `SCALING_SMOKE=1` runs a small version.
+# The last cell asserts both. A few minutes on two cores; `SCALING_SMOKE=1` runs a small version.
 
 # %%
 # Nothing happens here where `toyblocks` is installed. Elsewhere, as on Colab, SOURCE is what pip installs it from: a checkout of

@@ -17,7 +17,7 @@
 # finds attention weights within 2% of the least cost that there is, a convex program certified from both sides; the total cost of
 # the block grows as the context length $T$ to a power near 1 with a sink, and near 3/2 with a diagonal pattern.
 #
-# The last cell asserts it. Ten minutes on two cores; `SCALING_SMOKE=1` runs a small version.
+# The last cell asserts it. A few minutes on two cores; `SCALING_SMOKE=1` runs a small version.
 
 # %%
 # Nothing happens here where `toyblocks` is installed. Elsewhere, as on Colab, SOURCE is what pip installs it from: a checkout of
