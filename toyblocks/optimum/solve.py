@@ -48,13 +48,13 @@ def optimum(
     """Solves min |W|_* under margins 1 of every case of `task.routing(pattern)`, with W = W_QK = W_Q^T W_K and the logits
     x_q^T W x_k times `task.logit_scale`; the logits of tied targets agree, and c^T W eta = 0 if the task has `centroid_keys`.
 
-    `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `factored` (augmented Lagrangian in U V)
-    or `splitting` (ADMM), until the gap is at most `tolerance` (by default 2e-3, from T = 100
-    or so on 1e-2, a minute or two) or `steps` are done; `auto`: `exact` for small programs where it
-    is installed, and `splitting` where it fails, else what was measured to be faster: `factored` for backcopy, `splitting` for
-    others. Whatever the method, both bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so that they
-    hold even where it failed, and then show it by their gap. Raises `ValueError` for what is no task, an unknown pattern or
-    method, `exact` without cvxpy or where it fails, and `steps` too few for any feasible point.
+    `method`: `exact` (interior point; needs the extra `exact`), to a gap of about 1e-8; `factored` (augmented Lagrangian in U
+    V) or `splitting` (ADMM), until the gap is at most `tolerance` (by default 1e-4 up to T = 35 or so, 1e-2 from T = 100 on,
+    2e-3 between: seconds to a minute or two) or `steps` are done; `auto`: `exact` for small programs where it is installed,
+    and `splitting` where it fails, else what was measured to be faster: `factored` for backcopy from T = 36 on, `splitting`
+    for others. Whatever the method, both bounds are recomputed from the points found (`Program.primal`, `Program.dual`), so
+    that they hold even where it failed, and then show it by their gap. Raises `ValueError` for what is no task, an unknown
+    pattern or method, `exact` without cvxpy or where it fails, and `steps` too few for any feasible point.
     Source: section 7 and Appendix D; the cost decouples, since W_Q and W_K occur in no other constraint.
     """
     require_task(task)
@@ -62,7 +62,7 @@ def optimum(
     steps = _check.whole("steps", steps, 1)
     program = program_of(task, pattern)
     size = max(sum(each.shape) for each in program.components)
-    default = 1e-2 if size > LARGEST_PRECISE else 2e-3
+    default = 1e-4 if size <= LARGEST_EXACT else 2e-3 if size <= LARGEST_PRECISE else 1e-2
     tolerance = _check.finite_at_least("tolerance", default if tolerance is None else tolerance, 0.0)
     if method == "auto":
         best, method = _automatic(program, isinstance(task, Backcopy), tolerance, steps, progress)
@@ -90,12 +90,12 @@ def _automatic(program: Program, positions: bool, tolerance: float, steps: int, 
     interior-point method can end with nothing."""
     size = max(sum(each.shape) for each in program.components)
     if size > (LARGEST_EXACT if positions else LARGEST_DENSE) or not installed():
-        method = "factored" if positions else "splitting"
+        method = "factored" if positions and size > LARGEST_EXACT else "splitting"
         return solve(program, method, tolerance, steps, progress), method
     try:
         exact = solve(program, "exact")
     except NotSolvedError:
-        return solve(program, "splitting", tolerance, steps, progress), "splitting"
+        return solve(program, "splitting", max(tolerance, 2e-3), steps, progress), "splitting"
     if exact.gap <= tolerance:
         return exact, "exact"
     other = solve(program, "splitting", tolerance, steps, progress)
