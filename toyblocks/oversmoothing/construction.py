@@ -44,8 +44,8 @@ def keeping(x: Sequence, strength: Number = 1.0) -> Float[np.ndarray, "d d"]:
     layer, all with this one matrix. lambda = `strength` > 0.
 
     Kept, not attracted: a perturbation grows. For random tokens of norm sqrt(d) and lambda = 1 it is multiplied over 100 layers
-    by about 1e3 for T = 7 and 4e5 for T = 16, so that rounding in float64 ends at errors of 3e-12 and 1e-9 (2e-7 for T = 32); with
-    lambda = .01 it does not grow. Raises `ValueError` for dependent tokens and lambda <= 0.
+    by about 1e3 for T = 7 and 4e5 for T = 16, so that rounding in float64 ends at errors of 3e-12 and 1e-9 (2e-7 for T = 32);
+    with lambda = .01 it does not grow. Raises `ValueError` for dependent tokens and lambda <= 0.
     """
     inverse = _left_inverse(token_array("x", x, 1))
     z = _rms(x)

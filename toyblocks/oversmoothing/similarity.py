@@ -155,6 +155,9 @@ def kept(argument: str, value: np.ndarray, leave_out: int, least: int = 2) -> Fl
 
 def norms(argument: str, array: Float[np.ndarray, "*sequences tokens d"]) -> Float[np.ndarray, "*sequences tokens"]:
     """Norms of the tokens, without overflow or underflow. Raises `ValueError` for a zero vector."""
+    squares = np.einsum("...d,...d->...", array, array)
+    if np.all((squares > 1e-200) & (squares < 1e300)):
+        return np.sqrt(squares)
     largest = np.abs(array).max(axis=-1)
     if not np.all(largest > 0):
         place = tuple(int(i) for i in np.argwhere(largest == 0)[0])
