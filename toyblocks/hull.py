@@ -13,6 +13,7 @@ from scipy import optimize
 from scaling import _check
 
 ROUNDING = 1e-12  # of unit vectors: lengths and inner products below it are 0 as far as float64 can tell
+LARGEST = 1e150  # of an entry: squares are floats
 
 
 class Nearest(eqx.Module):
@@ -79,9 +80,8 @@ def nearest_point(points: Float[np.ndarray, "n d"]) -> Nearest:
 def half_space(vectors: Float[np.ndarray, "n d"]) -> HalfSpace:
     """Whether the rows lie in an open half-space, and the margin.
 
-    Linear programming decides (u in the unit cube with the largest smallest inner product: 0 if and only if a combination
-    vanishes, and then the multipliers are one), the nearest point of the hull of the unit vectors gives the margin; the better
-    certificate of the two stands on each side. A vector 0 lies in no open half-space.
+    Both come from the nearest point of the hull of the unit vectors. A linear program (u in the unit cube with the largest
+    smallest inner product) would decide as well, 50 times slower, and without the margin. A vector 0 lies in no open half-space.
     Raises `ValueError` for no vectors and for entries that are not finite.
     """
     vectors = checked_rows("vectors", vectors)
@@ -91,22 +91,20 @@ def half_space(vectors: Float[np.ndarray, "n d"]) -> HalfSpace:
     unit = vectors / largest[:, None]  # first, so that no square overflows or is 0
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     nearest = nearest_point(unit)
-    u, weights = _linear_program(unit)
-    normal, margin = _best_direction(unit, [nearest.direction, u])
-    upper = float(np.linalg.norm(weights @ unit))
-    if nearest.upper <= upper:
-        weights, upper = nearest.weights, nearest.upper
-    return HalfSpace(normal, weights, margin, upper)
+    return HalfSpace(nearest.direction, nearest.weights, nearest.lower, nearest.upper)
 
 
 def checked_rows(argument: str, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """The rows in float64. Raises `ValueError` for no rows, no columns and for entries that are not finite, naming the first."""
+    """The rows in float64. Raises `ValueError` for no rows, no columns, entries that are not finite, naming the first, and
+    entries whose squares are not."""
     rows = _check.real_array(argument, rows, "be a matrix of real numbers")
     _check.require(rows.ndim == 2 and rows.size > 0, argument, "be a matrix with rows", f"of shape {rows.shape}")
     bad = np.argwhere(~np.isfinite(rows))
     if len(bad):
         row, column = bad[0]
         _check.reject(argument, "be finite", f"of value {rows[row, column]} in row {row}, column {column}")
+    size = float(np.abs(rows).max())
+    _check.require(size <= LARGEST, argument, f"have entries of at most {LARGEST:g} in size", f"of size {size:g}")
     return rows
 
 
@@ -114,26 +112,6 @@ def rank(rows: Float[np.ndarray, "n d"], tolerance: float | int = 1e-9) -> int:
     """The number of singular values above `tolerance` times the largest; 0 for a matrix of zeros."""
     values = np.linalg.svd(rows, compute_uv=False)
     return int(np.sum(values > tolerance * values[0])) if len(values) and values[0] > 0 else 0
-
-
-def _linear_program(unit: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "d"], Float[np.ndarray, "n"]]:
-    n = len(unit)
-    # Nothing outside the span of the vectors matters, and a dense program in n columns is cheaper than in d.
-    basis = np.linalg.qr(unit.T)[0] if n < unit.shape[1] else np.eye(unit.shape[1])
-    y = unit @ basis
-    k = y.shape[1]
-    result = optimize.linprog(
-        np.append(np.zeros(k), -1.0),
-        A_ub=np.hstack([-y, np.ones((n, 1))]),
-        b_ub=np.zeros(n),
-        bounds=[(-1, 1)] * k + [(0, None)],
-        method="highs",
-    )
-    if result.x is None:  # the solver gave up: what the nearest point says stands alone
-        return np.zeros(unit.shape[1]), np.full(n, 1 / n)
-    multipliers = np.maximum(-result.ineqlin.marginals, 0)
-    total = multipliers.sum()
-    return basis @ result.x[:k], multipliers / total if total > 0 else np.full(n, 1 / n)
 
 
 def _best_direction(

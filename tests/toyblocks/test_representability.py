@@ -31,7 +31,7 @@ def assert_certified(found: HalfSpace, vectors: np.ndarray):
     assert not (found.exists and found.excluded)
 
 
-@pytest.mark.parametrize(("height", "gap"), [(0.9, 1e-12), (0.1, 1e-12), (1e-3, 1e-10), (1e-6, 1e-7), (1e-9, 1e-4)])
+@pytest.mark.parametrize(("height", "gap"), [(0.9, 1e-12), (0.1, 1e-12), (1e-3, 1e-10), (1e-6, 1e-6), (1e-8, 1e-3)])
 def test_margin_of_a_cone(height, gap):
     # Lengths that spread over twelve decades: a half-space knows directions alone.
     vectors = cone(60, 9, height) * np.exp(RNG.uniform(-14, 14, 60))[:, None]
@@ -39,6 +39,25 @@ def test_margin_of_a_cone(height, gap):
     assert_certified(found, vectors)
     assert found.exists and found.margin <= height * (1 + gap) and found.upper >= height * (1 - gap)
     assert found.upper - found.margin <= gap * height
+
+
+def test_half_spaces_are_those_of_linear_programming():
+    """The decision against a linear program, on both sides of it and at every number of vectors to a dimension."""
+    outcomes = []
+    for case in range(30):
+        d = 2 + case % 5
+        vectors = unit(RNG.standard_normal((d + 1 + case // 5, d)) + 0.3 * np.eye(d)[0])
+        found = half_space(vectors)
+        assert_certified(found, vectors)
+        program = optimize.linprog(
+            np.append(np.zeros(d), -1.0),
+            A_ub=np.hstack([-vectors, np.ones((len(vectors), 1))]),
+            b_ub=np.zeros(len(vectors)),
+            bounds=[(-1, 1)] * d + [(None, None)],
+        )
+        assert found.exists == (-program.fun > 1e-7) and found.exists != found.excluded
+        outcomes.append(found.exists)
+    assert 5 < sum(outcomes) < 25
 
 
 def test_margin_is_the_best_over_directions():
@@ -142,5 +161,9 @@ def test_refusals(unchecked):
             representability(z, np.array(rows, dtype=int))
     with pytest.raises(ValueError, match="Argument `sink` must"):
         representability(z, sink=4)
+    with pytest.raises(
+        ValueError, match=r"Argument `vectors` must have entries of at most 1e\+150 in size, but was of size 1e\+200"
+    ):
+        half_space(1e200 * np.eye(2))
     with pytest.raises(ValueError, match="Argument `points` must be a matrix with rows"):
         nearest_point(np.zeros((0, 3)))
