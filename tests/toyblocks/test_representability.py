@@ -144,7 +144,8 @@ def test_linear_independence_makes_it_automatic():
 def test_section_4_needs_a_strict_inequality():
     z = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # cosine 0 with the sink, opposite to each other
     found = representability(z)
-    assert found.cosine.max() <= 0 and found.sink.exists and found.attending.excluded and not brute_force(z, np.array([1, 2]))
+    assert found.cosine.max() == 0 and not found.strictly_opposite
+    assert found.sink.exists and found.attending.excluded and not brute_force(z, np.array([1, 2]))
     z[1:, 0] = -1e-3
     found = representability(z)
     assert found.strictly_opposite and found.representable
