@@ -48,7 +48,7 @@ _HOME = {
     "optimum": ("toyblocks.optimum", "optimum"),
     "train": ("toyblocks.train", "train"),
 }
-_PARTS = ("figure", "rope", "task")  # modules to reach into
+_PARTS = ("figure", "oversmoothing", "rope", "switch", "task")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
