@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from scaling import _check
-from toyblocks.task import AbstractTask, Backcopy, Grouped, require_task
+from toyblocks.task import AbstractTask, Backcopy, Grouped, effective_rank, require_task
 
 
 def mlp_lower(task: AbstractTask) -> float:
@@ -36,14 +36,9 @@ def mlp_lower(task: AbstractTask) -> float:
         within, between = task.noise_covariance, _between(task)
         lam = task.centroid_weight**2 * (1 - task.coherence)
         flat = task.delta**2 / (task.groups * task.per_group * lam + task.delta**2)
-        best = max(_effective_rank(each) for each in (within, between, within + flat * between))
+        best = max(effective_rank(each) for each in (within, between, within + flat * between))
         return 2 * (1 - task.epsilon) * best
     _check.reject("task", "be a Backcopy or a Grouped task", task.name)
-
-
-def _effective_rank(matrix: Float[np.ndarray, "d d"]) -> float:
-    values = np.linalg.eigvalsh(matrix)
-    return float(values.sum() / values[-1]) if values[-1] > 1e-12 * len(matrix) else 0.0
 
 
 def _between(task: Grouped) -> Float[np.ndarray, "d d"]:

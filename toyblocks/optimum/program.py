@@ -58,6 +58,11 @@ class Program(eqx.Module):
     tied: Bool[np.ndarray, "cases"]
     zero: Bool[np.ndarray, "cases keys"]
 
+    @property
+    def size(self) -> int:
+        """Rows + columns of the largest block, which the time of every method goes by."""
+        return max(sum(each.shape) for each in self.components)
+
     def logits(self, parts: Parts) -> Float[np.ndarray, "cases keys"]:
         """Of every key in every case."""
         return sum(

@@ -61,8 +61,7 @@ def optimum(
     _check.known("method", method, METHODS)
     steps = _check.whole("steps", steps, 1)
     program = program_of(task, pattern)
-    size = max(sum(each.shape) for each in program.components)
-    default = 1e-4 if size <= LARGEST_EXACT else 2e-3 if size <= LARGEST_PRECISE else 1e-2
+    default = 1e-4 if program.size <= LARGEST_EXACT else 2e-3 if program.size <= LARGEST_PRECISE else 1e-2
     tolerance = _check.finite_at_least("tolerance", default if tolerance is None else tolerance, 0.0)
     if method == "auto":
         best, method = _automatic(program, isinstance(task, Backcopy), tolerance, steps, progress)
@@ -88,9 +87,8 @@ def solve(program: Program, method: str, tolerance: float | int = 2e-3, steps: i
 def _automatic(program: Program, positions: bool, tolerance: float, steps: int, progress: bool) -> tuple[Best, str]:
     """The certificates by the method that suits the program, and which it was. With entries far apart (a small delta) the
     interior-point method can end with nothing."""
-    size = max(sum(each.shape) for each in program.components)
-    if size > (LARGEST_EXACT if positions else LARGEST_DENSE) or not installed():
-        method = "factored" if positions and size > LARGEST_EXACT else "splitting"
+    if program.size > (LARGEST_EXACT if positions else LARGEST_DENSE) or not installed():
+        method = "factored" if positions and program.size > LARGEST_EXACT else "splitting"
         return solve(program, method, tolerance, steps, progress), method
     try:
         exact = solve(program, "exact")

@@ -15,3 +15,4 @@ from toyblocks.task.base import require_task as require_task
 from toyblocks.task.base import situations_of as situations_of
 from toyblocks.task.grouped import NOISES as NOISES
 from toyblocks.task.grouped import Grouped as Grouped
+from toyblocks.task.grouped import effective_rank as effective_rank

@@ -153,8 +153,7 @@ class Grouped(AbstractTask):
     @property
     def effective_rank(self) -> float:
         """r_eff = tr Sigma_D / |Sigma_D|_2; 0 where Sigma_D vanishes."""
-        values = np.linalg.eigvalsh(self.noise_covariance)
-        return float(values.sum() / values[-1]) if values[-1] > 1e-12 * self.dim else 0.0
+        return effective_rank(self.noise_covariance)
 
     @property
     def noise_rank(self) -> int:
@@ -269,3 +268,9 @@ def _below_one(argument: str, value: float) -> float:
     number = _check.finite_at_least(argument, value, 0.0)
     _check.require(number < 1, argument, "be < 1", value)
     return number
+
+
+def effective_rank(matrix: Float[np.ndarray, "d d"]) -> float:
+    """tr M / |M|_2 of a positive semidefinite matrix; 0 where it vanishes."""
+    values = np.linalg.eigvalsh(matrix)
+    return float(values.sum() / values[-1]) if values[-1] > 1e-12 * len(matrix) else 0.0

@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from scaling import _check
-from toyblocks.block import rms_norm
 from toyblocks.task import Backcopy, known_pattern
-from toyblocks.train.grouped import Values
-from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
+from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend, seed_keys
+from toyblocks.train.values import Values
 
 WIDTH = 4  # hidden units of the MLP per dimension; with one per dimension the sink of T = 64 stalls 10% above
 BATCH = 252  # about as many rows meet the block at a step
@@ -57,11 +56,8 @@ class OutputLoss(eqx.Module):
         (asleep, light), (awake, heavy) = self.dormant.draw(first), self.copy.draw(second)
         ask, key, owes = jnp.concatenate([asleep, awake]).T
         x, attended, owed = self.tokens[ask], self.heard[key], self.tokens[owes]
-        w_v, w_o, w_1, b_1, w_2, b_2 = weights
-        value = attended @ w_v.T @ w_o.T
-        # Coordinates outside the own axes are 0, so that the norm is right but for their number.
-        z = rms_norm(x + value) * (self.dim / x.shape[-1]) ** 0.5
-        error = value + jax.nn.relu(z @ w_1.T + b_1) @ w_2.T + b_2 - owed
+        value = attended @ weights.w_v.T @ weights.w_o.T
+        error = value + weights.units(x + value, self.dim) + weights.b_2 - owed
         return jnp.sum(jnp.concatenate([light, heavy]) * jnp.sum(error**2, axis=-1)) / self.dim
 
 
@@ -88,7 +84,7 @@ def train_values(
     """
     seeds = _check.whole("seeds", seeds, 1)
     width = _check.whole("width", WIDTH * task.dim if width is None else width, 1)
-    axes, keys = own_axes(task), jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
+    axes, keys = own_axes(task), seed_keys(seeds)
     loss = output_loss(task, pattern, silent_bos)
     weights = jax.vmap(lambda rng: _first(rng, task.dim, width, len(axes)))(keys)
     for number, stage in enumerate(_stages(task)):
@@ -97,11 +93,7 @@ def train_values(
         weights = descend(
             label, loss, weights, stage.lasting(steps), rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint
         )
-    w_v, w_o, w_1, b_1, w_2, b_2 = (np.asarray(each, np.float64) for each in weights)
-    if silent_bos:  # the loss does not see what W_V does to BOS
-        bos = axes @ task.tokens[0] / np.sqrt(task.dim)
-        w_v = w_v - (w_v @ bos)[..., None] * bos
-    return Values(w_v @ axes, axes.T @ w_o, w_1 @ axes, b_1, axes.T @ w_2, b_2 @ axes)
+    return weights.turned_back(axes, task.tokens[0] if silent_bos else None)
 
 
 def own_axes(task: Backcopy) -> Float[np.ndarray, "axes d"]:

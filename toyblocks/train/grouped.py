@@ -10,25 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from scaling import _check
-from toyblocks.block import Matrix, rms_norm
 from toyblocks.task import Grouped, Situations, known_pattern, label_error, require_room
-from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
+from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend, seed_keys
+from toyblocks.train.values import Values
 
 RUNGS = (0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001)  # of delta; below the last, float32 does not see the noise
 POOL = 4096  # about as many rows of copy tokens with their group before them are drawn once, for all steps
 BATCH = 64  # of them meet the block at a step, beside every other row there is
 SPREAD = 0.2  # standard deviation of the first weights times the root of their number of inputs; from 1, n = 30 is not learned
-
-
-class Values(NamedTuple):
-    """The weights of a block but for W_Q, W_K, as in `Block`, each with a leading axis of seeds."""
-
-    w_v: Float[Matrix, "seeds inner d"]
-    w_o: Float[Matrix, "seeds d inner"]
-    w_1: Float[Matrix, "seeds width d"]
-    b_1: Float[Matrix, "seeds width"]
-    w_2: Float[Matrix, "seeds d width"]
-    b_2: Float[Matrix, "seeds d"]
 
 
 class OutputLoss(eqx.Module):
@@ -49,11 +38,8 @@ class OutputLoss(eqx.Module):
         chosen = jax.random.randint(rng, (BATCH,), 0, len(self.drawn.x))
         rows = jax.tree.map(lambda listed, drawn: jnp.concatenate([listed, drawn[chosen]]), self.listed, self.drawn)
         share = jnp.concatenate([self.weight, jnp.full(BATCH, (1 - self.weight.sum()) / BATCH)])
-        w_v, w_o, w_1, b_1, w_2, b_2 = weights
-        y = rows.x + rows.attended @ w_v.T @ w_o.T
-        # Coordinates outside the own axes are 0, so that the norm is right but for their number.
-        z = rms_norm(y) * (self.dim / y.shape[-1]) ** 0.5
-        made = y + jax.nn.relu(z @ w_1.T + b_1) @ w_2.T + b_2 - rows.x
+        y = rows.x + rows.attended @ weights.w_v.T @ weights.w_o.T
+        made = y + weights.units(y, self.dim) + weights.b_2 - rows.x
         error, _ = label_error(made, rows.update, self.epsilon)
         return jnp.sum(share * jnp.sum(error**2, axis=-1)) / self.dim
 
@@ -85,7 +71,7 @@ def train_values(
     known_pattern(pattern)
     seeds, width = _check.whole("seeds", seeds, 1), _check.whole("width", task.dim if width is None else width, 1)
     axes = own_axes(task)
-    keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
+    keys = seed_keys(seeds)
     weights = _first(keys, task.dim, width, len(axes))
     for number, delta in enumerate(chain(task.delta)):
         loss = _loss(task, pattern, delta, axes, silent_bos)
@@ -93,11 +79,7 @@ def train_values(
         rng = jax.vmap(jax.random.fold_in, (0, None))(keys, round(1e6 * delta) + 1)
         label = f"values {pattern} delta {delta:g}"
         weights = descend(label, loss, weights, stage, rng, optimizer=optimizer, progress=progress, checkpoint=checkpoint)
-    w_v, w_o, w_1, b_1, w_2, b_2 = (np.asarray(each, np.float64) for each in weights)
-    if silent_bos:
-        bos = axes @ task.special[0] / np.sqrt(task.dim)  # the loss does not see what W_V does to it
-        w_v = w_v - (w_v @ bos)[..., None] * bos
-    return Values(w_v @ axes, axes.T @ w_o, w_1 @ axes, b_1, axes.T @ w_2, b_2 @ axes)
+    return weights.turned_back(axes, task.tokens[0] if silent_bos else None)
 
 
 def chain(delta: float | int) -> tuple[float, ...]:

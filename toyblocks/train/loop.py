@@ -4,6 +4,7 @@ A segment is one `lax.scan` under one `jit`. Between segments the host shows pro
 code calls nothing back. What differs between stages is data: segments and stages with equal shapes share one compilation.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -45,7 +46,7 @@ class Stage(eqx.Module):
         """The stage in a run of `steps` steps, where a run of 3000 has it as it is: its own steps in proportion, rounded to a
         multiple of 100, at least 100."""
         steps = SEGMENT * max(1, round(self.steps * _check.whole("steps", steps, 1) / STEPS / SEGMENT))
-        return Stage(steps, self.rate, self.penalty, self.rate_end, self.over, self.b2)
+        return dataclasses.replace(self, steps=steps)
 
     def schedule(self, step: Int[Array | np.ndarray, ""] | int) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Learning rate and penalty lambda of a step, counted from 0."""
@@ -113,6 +114,11 @@ def descend(
                 checkpoint.save(name, state, True)
             raise
     return state.weights
+
+
+def seed_keys(seeds: int) -> Key[Array, "seeds"]:
+    """The random keys of seeds 0, 1, ...: those of a seed do not depend on how many there are."""
+    return jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
 
 
 @eqx.filter_jit

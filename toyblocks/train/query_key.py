@@ -11,7 +11,7 @@ from toyblocks.block import Matrix
 from toyblocks.rope import rotate
 from toyblocks.task import AbstractTask, Backcopy, Grouped, Routing
 from toyblocks.train import backcopy, grouped
-from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend
+from toyblocks.train.loop import STEPS, Checkpoint, Stage, descend, seed_keys
 
 MARGIN = 10.0  # of training, whatever kappa: margins and cost grow alike, so that a factor afterwards serves any kappa
 Factors = tuple[Float[Matrix, "*seeds head d"], Float[Matrix, "*seeds head d"]]  # W_Q and W_K
@@ -105,7 +105,7 @@ def train_query_key(
     """
     seeds = _check.whole("seeds", seeds, 1)
     axes, loss = own_axes(task), query_key_loss(task, pattern, frequencies)
-    keys = jax.vmap(lambda seed: jax.random.key(seed, impl="threefry2x32"))(jnp.arange(seeds))
+    keys = seed_keys(seeds)
     weights = jax.vmap(lambda rng: _first(rng, task.dim, len(axes)))(keys)
     # backcopy: Adam must forget fast, since gradients fall a thousandfold once the first margins are there; the last lambda
     # leaves the margins of the diagonal at T = 64 2% below 10. grouped: few cases, and a wide valley to cross, which takes a

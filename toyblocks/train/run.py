@@ -99,6 +99,7 @@ def train(
     steps = _check.whole("steps", steps, 1)
     _check.require(steps <= MOST_STEPS, "steps", f"be at most {MOST_STEPS}", steps)
     _check.known("optimizer", optimizer, OPTIMIZERS)
+    _check.require(isinstance(silent_bos, bool), "silent_bos", "be True or False", silent_bos)
     wide = backcopy.WIDTH * task.dim if isinstance(task, Backcopy) else task.dim
     width = wide if width is None else _check.whole("width", width, 1)
     _check.require(rope is None or isinstance(task, Backcopy), "rope", "be None for a task without positions", rope)
@@ -108,7 +109,7 @@ def train(
     rope = None if rope is None else _check.finite_above("rope", rope, 1.0)
     frequencies = None if rope is None else geometric_frequencies(task.dim, rope)
     config = {"pattern": pattern, "kappa": kappa, "seeds": seeds, "width": width, "steps": steps, "optimizer": optimizer}
-    config |= {"rope": rope, "silent_bos": bool(silent_bos), "recipe": RECIPE}
+    config |= {"rope": rope, "silent_bos": silent_bos, "recipe": RECIPE}
     config |= {**task.config(), **_rotation(task)}
     kept = None if file is None else RunFile(file, config)
     if kept is not None and kept.results is not None:
