@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep
+    from scaling.tensors import Layer as Layer
+    from scaling.tensors import Tensors as Tensors
+    from scaling.tensors import read_tensors as read_tensors
 
 # Loaded on first use: the command line answers --help, and the exact values their questions, without JAX.
 _HOME = {
@@ -70,6 +73,9 @@ _HOME = {
     "Simulation": "scaling.simulate",
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",
+    "Layer": "scaling.tensors",
+    "Tensors": "scaling.tensors",
+    "read_tensors": "scaling.tensors",
 }
 _PARTS = ("context", "density", "exact", "figure", "heat", "law", "regime", "rope", "statistic")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -17,6 +17,7 @@ TOP_LEVEL = {
 # The data flow. A module imports from its own stage and from earlier ones only.
 STAGES = (
     ("_check", "random"),
+    ("tensors",),
     ("sphere",),
     ("density", "d2q"),
     ("context", "rope"),
