@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from toyblocks.evaluate import evaluate as evaluate
     from toyblocks.optimum import Optimum as Optimum
     from toyblocks.optimum import optimum as optimum
+    from toyblocks.representability import representability as representability
     from toyblocks.task import Backcopy as Backcopy
     from toyblocks.task import Grouped as Grouped
     from toyblocks.train import Trained as Trained
@@ -46,6 +47,7 @@ _HOME = {
     "identity_costs": ("toyblocks.bound", "identity_costs"),
     "mlp_lower": ("toyblocks.bound", "mlp_lower"),
     "optimum": ("toyblocks.optimum", "optimum"),
+    "representability": ("toyblocks.representability", "representability"),
     "train": ("toyblocks.train", "train"),
 }
 _PARTS = ("figure", "oversmoothing", "rope", "switch", "task")  # modules to reach into

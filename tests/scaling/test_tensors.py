@@ -41,13 +41,15 @@ def test_layouts_and_kinds_of_files_agree(tmp_path):
     (layer,) = read_tensors(given).layers
     assert (layer.index, layer.heads, layer.kv_rows, layer.n, layer.scaling) == (0, (0, 1, 2, 3), (0, 0, 1, 1), N, 0.25)
     assert layer.q.shape == (1, HEADS, N, HEAD_DIM) and np.array_equal(layer.q[0], given["q"])
-    assert np.array_equal(layer.key(1)[0], given["k"][0]) and layer.v is not None and np.array_equal(layer.v[0, layer.kv_rows[2]], given["v"][1])
+    assert np.array_equal(layer.key(1)[0], given["k"][0])
+    assert layer.v is not None and np.array_equal(layer.v[0, layer.kv_rows[2]], given["v"][1])
 
     np.savez_compressed(tmp_path / "a.npz", allow_pickle=True, **given)
     save_file(given, tmp_path / "a.safetensors")
     (tmp_path / "a.safetensors").rename(tmp_path / "a.bin")  # what a file holds counts, not its name
     flat = {**given, "W_O": np.concatenate(list(given["W_O"]), axis=1), "W_V": given["W_V"].reshape(-1, D)}
-    by_layer = {f"L7/{name}": array for name, array in arrays(2).items()} | {f"L3/{name}": array for name, array in given.items()}
+    by_layer = {f"L7/{name}": array for name, array in arrays(2).items()}
+    by_layer |= {f"L3/{name}": array for name, array in given.items()}
     for source in (tmp_path / "a.npz", str(tmp_path / "a.bin"), flat):
         assert same(read_tensors(source).layers[0], layer, *ALL)
     tensors = read_tensors(by_layer)
