@@ -46,6 +46,7 @@ TOY_STAGES = (
     ("bound",),
     ("optimum",),
     ("train",),
+    ("export",),
     ("figure",),
     ("cli", "__main__"),
     ("__init__",),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toyblocks.construct import construct as construct
     from toyblocks.evaluate import Evaluation as Evaluation
     from toyblocks.evaluate import evaluate as evaluate
+    from toyblocks.export import export as export
     from toyblocks.optimum import Optimum as Optimum
     from toyblocks.optimum import optimum as optimum
     from toyblocks.representability import representability as representability
@@ -42,6 +43,7 @@ _HOME = {
     "bound": ("toyblocks.bound", "bound"),
     "construct": ("toyblocks.construct", "construct"),
     "evaluate": ("toyblocks.evaluate", "evaluate"),
+    "export": ("toyblocks.export", "export"),
     "first_context_length": ("toyblocks.bound", "first_context_length"),
     "grouped": ("toyblocks.task", "Grouped"),
     "identity_costs": ("toyblocks.bound", "identity_costs"),
