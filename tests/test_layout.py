@@ -42,6 +42,7 @@ TOY_STAGES = (
     ("oversmoothing",),
     ("hull",),
     ("representability", "switch"),
+    ("heads",),
     ("construct",),
     ("bound",),
     ("optimum",),

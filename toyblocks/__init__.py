@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from toyblocks.evaluate import Evaluation as Evaluation
     from toyblocks.evaluate import evaluate as evaluate
     from toyblocks.export import export as export
+    from toyblocks.heads import HeadReport as HeadReport
+    from toyblocks.heads import label_heads as label_heads
     from toyblocks.optimum import Optimum as Optimum
     from toyblocks.optimum import optimum as optimum
     from toyblocks.representability import representability as representability
@@ -37,6 +39,7 @@ _HOME = {
     "Cost": ("toyblocks.block", "Cost"),
     "Evaluation": ("toyblocks.evaluate", "Evaluation"),
     "Grouped": ("toyblocks.task", "Grouped"),
+    "HeadReport": ("toyblocks.heads", "HeadReport"),
     "Optimum": ("toyblocks.optimum", "Optimum"),
     "Trained": ("toyblocks.train", "Trained"),
     "backcopy": ("toyblocks.task", "Backcopy"),  # the tasks by the names that the command line has
@@ -47,12 +50,13 @@ _HOME = {
     "first_context_length": ("toyblocks.bound", "first_context_length"),
     "grouped": ("toyblocks.task", "Grouped"),
     "identity_costs": ("toyblocks.bound", "identity_costs"),
+    "label_heads": ("toyblocks.heads", "label_heads"),
     "mlp_lower": ("toyblocks.bound", "mlp_lower"),
     "optimum": ("toyblocks.optimum", "optimum"),
     "representability": ("toyblocks.representability", "representability"),
     "train": ("toyblocks.train", "train"),
 }
-_PARTS = ("figure", "oversmoothing", "rope", "switch", "task")  # modules to reach into
+_PARTS = ("figure", "heads", "oversmoothing", "rope", "switch", "task")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -1,0 +1,57 @@
+"""What a report warns of: one line for each kind, with the layers or heads that it is about."""
+
+from collections.abc import Sequence
+
+from scaling.tensors.read import layers_in_words
+from toyblocks.heads.label import Thresholds, uniform_too
+from toyblocks.heads.record import Head
+
+_LISTED = 8  # heads in a line
+_SECTIONS = {
+    "ranks": "ranks of the values",
+    "theorem": "Theorem 5.1",
+    "rescaling": "rescaling by (11)",
+    "tokens": "cosines with the first token and half-spaces (Proposition 4.1)",
+    "half_spaces": "half-spaces (Proposition 4.1)",
+}
+
+
+class Notes:
+    """Collects warnings by kind while layers pass by."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, list[int]] = {}
+
+    def absent(self, section: str, layer: int, tensors: Sequence[str]) -> None:
+        """Says that a section is skipped for want of `tensors`, if there are any."""
+        if tensors:
+            names = ", ".join(f"`{name}`" for name in tensors)
+            self.say(f"{names} {'is' if len(tensors) == 1 else 'are'} absent from {{}}: no {_SECTIONS[section]}", layer)
+
+    def skipped(self, section: str, layer: int, reason: str) -> None:
+        """Says that a section is skipped for another reason."""
+        self.say(f"{reason} in {{}}: no {_SECTIONS[section]}", layer)
+
+    def say(self, sentence: str, layer: int) -> None:
+        """A sentence with {} where the layers go."""
+        self._layers.setdefault(sentence, []).append(layer)
+
+    def lines(self) -> list[str]:
+        """One line for each sentence."""
+        return [sentence.replace("{}", layers_in_words(layers)) for sentence, layers in self._layers.items()]
+
+
+def labels_to_doubt(heads: Sequence[Head], thresholds: Thresholds) -> list[str]:
+    """Lines on labels that uniform attention has, too, and on sinks that are not the first token."""
+    found: dict[str, list[str]] = {}
+    for head in heads:
+        if uniform_too(head.label, head.n, thresholds):
+            sentence = f"uniform attention over n = {head.n} tokens is labelled `{head.label}`, too: "
+            found.setdefault(sentence, []).append(head.name)
+        if head.sink_token:
+            found.setdefault("the sink is not the first token: ", []).append(f"{head.name} (token {head.sink_token})")
+    lines = []
+    for sentence, names in found.items():
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        lines.append(sentence + ", ".join(names[:_LISTED]) + more)
+    return lines

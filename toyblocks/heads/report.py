@@ -1,0 +1,202 @@
+"""From the tensors of a model to a report on its heads, layer by layer: only this file knows of all sections."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from tqdm import tqdm
+
+from scaling import _check
+from scaling.tensors import Layer, Tensors
+from toyblocks.heads.label import Masses, Thresholds, label, uniform_masses
+from toyblocks.heads.notes import Notes, labels_to_doubt
+from toyblocks.heads.pattern import Pattern, patterns
+from toyblocks.heads.record import Head, HeadReport, LayerSummary
+from toyblocks.heads.update import Stream, Update, stream, update
+from toyblocks.hull import rank
+from toyblocks.oversmoothing import mean_norm, rescaling
+from toyblocks.representability import representability
+
+_RANK_TOLERANCE = 1e-3  # of Figure 12
+_SAMPLE = 64  # positions at which what should be equal is compared
+_EQUAL = 0.02  # relative difference up to which it is: half precision passes
+
+Values = Float[np.ndarray, "sequences kv_heads n value_dim"]
+
+
+def label_heads(
+    tensors: Tensors, *, thresholds: Thresholds | None = None, half_spaces_up_to: int = 512, progress: bool = False
+) -> HeadReport:
+    """What the heads of a model do: patterns with labels, ranks of values, Theorem 5.1 and the geometry of the tokens.
+
+    Fields and conventions are those of `Head` and `LayerSummary`. What a layer lacks skips the section that needs it, named in
+    the warnings: ranks need `v` (or `Z` and `W_V`); Theorem 5.1 `X`, `Z` and `W_O`, too; the rescaling `attention_output`, too;
+    half-spaces `Z` and n <= `half_spaces_up_to` (they take a second at n = 512, d = 576, and 9 at n = 1024, d = 4096). Where both
+    are there, `v` is taken, and a `W_V` that does not give it is warned of.
+
+    Averages are over sequences; moments over pairs of tokens of one sequence. Time is O(n^2) a head; memory that of one layer as
+    its file has it, values after attention, and one block of rows a core: layers are read one at a time. `progress` shows a bar
+    on stderr, if that is a terminal.
+
+    Raises `ValueError` for what the reader refuses and for zero vectors in X and Z.
+    """
+    limits = thresholds or Thresholds()
+    longest = _check.whole("half_spaces_up_to", half_spaces_up_to, 0)
+    notes, heads, layers = Notes(), [], []
+    with tqdm(unit=" heads", disable=None if progress else True) as bar:
+        for place in range(len(tensors.layers)):
+            found = _layer(tensors.layers[place], limits, longest, notes, bar)
+            heads += found[0]
+            layers.append(found[1])
+    return HeadReport(tuple(heads), tuple(layers), (*tensors.warnings, *notes.lines(), *labels_to_doubt(heads, limits)))
+
+
+class _Attended(NamedTuple):
+    """What a pass over a head's attention leaves: means over sequences, and A V [sequences n value_dim]."""
+
+    masses: Masses
+    largest_column: int
+    uniformity: float
+    mixed: Float[np.ndarray, "sequences n value_dim"] | None
+
+
+def _layer(layer: Layer, limits: Thresholds, longest: int, notes: Notes, bar: Any) -> tuple[list[Head], LayerSummary]:
+    values = _values(layer, notes)
+    flow = _stream(layer, values, notes)
+    attended = []
+    for each in patterns(layer, None if flow is None else values):
+        attended.append(_mean(each))
+        bar.update()
+    ranks = [None] * layer.k.shape[1] if values is None else [_ranks(values[:, row]) for row in range(values.shape[1])]
+    scale = None if flow is None else _scale(layer, attended, notes)
+    heads = []
+    for place, (number, row, found) in enumerate(zip(layer.heads, layer.kv_rows, attended, strict=True)):
+        pattern_label = label(found.masses, limits)
+        head: dict[str, Any] = {**vars(found.masses), **(ranks[row] or {})}
+        if flow is not None and values is not None and found.mixed is not None and layer.w_o is not None:
+            head |= _theorem(flow, update(flow, values[:, row, 1:], found.mixed[:, 1:], layer.w_o[place], scale))
+        heads.append(
+            Head(
+                layer=layer.index, head=number, n=layer.n, sequences=len(layer.q), label=pattern_label,
+                sink_token=found.largest_column if "sink" in pattern_label else None, largest_column=found.largest_column,
+                uniform_baseline=uniform_masses(layer.n), uniformity=found.uniformity, **head,
+            )
+        )  # fmt: skip
+    about = {} if flow is None else {"beta": flow.beta, "beta_spread": flow.beta_spread, "rho_x": flow.rho}
+    tokens = _tokens(layer, longest, notes)
+    summary = LayerSummary(
+        layer.index, layer.heads, layer.n, len(layer.q), layer.scaling, rescaling=scale, **about, **tokens,
+    )  # fmt: skip
+    return heads, summary
+
+
+def _mean(found: list[Pattern]) -> _Attended:
+    columns = np.mean([each.columns for each in found], axis=0)
+    largest = int(columns.argmax())
+    lower = [each.lower_diagonal for each in found if each.lower_diagonal is not None]
+    masses = Masses(
+        float(np.mean([each.sink for each in found])),
+        float(np.mean([each.diagonal for each in found])),
+        float(np.mean(lower)) if lower else None,
+        float(columns[largest]),
+    )
+    mixed = [each.mixed for each in found if each.mixed is not None]
+    return _Attended(masses, largest, float(np.mean([each.uniformity for each in found])), np.stack(mixed) if mixed else None)
+
+
+def _values(layer: Layer, notes: Notes) -> Values | None:
+    """v, or Z W_V^T where there is no v. Where both are there, says whether they differ."""
+    z, w_v = layer.z, layer.w_v
+    if layer.v is None:
+        if z is None or w_v is None:
+            notes.absent("ranks", layer.index, ["v"])
+            return None
+        return np.stack([z @ each.T for each in w_v], axis=1)
+    if z is not None and w_v is not None:
+        at = _sample(layer.n)
+        made = np.stack([z[:, at] @ each.T for each in w_v], axis=1)
+        if (difference := _difference(made, layer.v[:, :, at])) > _EQUAL:
+            sentence = "`v` is not Z W_V^T in {} and is used: a bias is in it, or `W_V` is without the norm's learnt scale"
+            notes.say(f"{sentence} (relative difference {difference:.1g})", layer.index)
+    return layer.v
+
+
+def _stream(layer: Layer, values: Values | None, notes: Notes) -> Stream | None:
+    """What Theorem 5.1 takes, or None, said in the notes."""
+    needed = {"v": values, "X": layer.x, "Z": layer.z, "W_O": layer.w_o}
+    lacking = [name for name, array in needed.items() if array is None]
+    notes.absent("theorem", layer.index, lacking)
+    if not lacking and layer.n < 3:
+        notes.skipped("theorem", layer.index, "fewer than 3 positions")
+    return None if lacking or layer.n < 3 else stream(layer)
+
+
+def _scale(layer: Layer, attended: list[_Attended], notes: Notes) -> float | None:
+    """s_l of (11), over the heads that are there; says where these are not all of the layer's."""
+    if layer.attention_output is None:
+        notes.absent("rescaling", layer.index, ["attention_output"])
+        return None
+    assert layer.w_o is not None
+    mixed = [each.mixed for each in attended if each.mixed is not None]
+    at = _sample(layer.n)
+    whole = sum(each[:, at] @ w_o.T for each, w_o in zip(mixed, layer.w_o, strict=True))
+    if (difference := _difference(np.asarray(whole), layer.attention_output[:, at])) > _EQUAL:
+        sentence = "the heads do not add up to `attention_output` in {}: (11) averages over those that are there"
+        notes.say(f"{sentence} (relative difference {difference:.1g})", layer.index)
+    norms = [mean_norm(each, w_o) for each, w_o in zip(mixed, layer.w_o, strict=True)]
+    return rescaling(layer.attention_output, np.array(norms))
+
+
+def _theorem(flow: Stream, found: Update) -> dict[str, Any]:
+    traces, wz, wza, wzau = found.traces, *(float(each) for each in found.measured)
+    sign = {"i": 1, "ii": -1}.get(found.regime.name) if found.regime.positive else None
+    again = {} if found.rescaled is None else dict(zip(("wz", "wza", "wzau"), found.rescaled.tolist(), strict=True))
+    return {
+        "regime": found.regime.name, "positive": found.regime.positive, "increases_to": found.regime.increases_to,
+        "beta": traces.beta, "beta_tr_bw": traces.beta * traces.bw, "tr_bww": traces.bww,
+        "rho_x": flow.rho, "rho_x_wz": wz, "rho_x_wza": wza, "rho_x_wzau": wzau,
+        "predicted_rho_x_wz": float(found.predicted[0]), "predicted_rho_x_wzau": float(found.predicted[1]),
+        "predicted_sign": sign, "measured_change": wzau - wz,
+        "agrees": None if sign is None else bool(np.sign(wzau - wz) == sign),
+        **{f"rescaled_rho_x_{name}": value for name, value in again.items()},
+    }  # fmt: skip
+
+
+def _ranks(values: Float[np.ndarray, "sequences n value_dim"]) -> dict[str, float]:
+    most = min(values.shape[1:])
+    found = [rank(each, _RANK_TOLERANCE) / most for each in values]
+    return {"value_rank": float(np.mean(found)), "value_rank_smallest": min(found), "value_rank_largest": max(found)}
+
+
+def _tokens(layer: Layer, longest: int, notes: Notes) -> dict[str, Any]:
+    """Cosines with the first token in all sequences, half-spaces in the first."""
+    if layer.z is None:
+        notes.absent("tokens", layer.index, ["Z"])
+        return {}
+    cosines = []
+    for z in layer.z:
+        lengths = np.sqrt(np.einsum("td,td->t", z, z))
+        nonzero, shortest = bool(lengths.min() > 0), int(lengths.argmin())
+        _check.require(nonzero, f"Z of layer {layer.index}", "have no zero vector", f"of one at position {shortest}")
+        cosines.append(z[1:] @ (z[0] / lengths[0]) / lengths[1:])
+    found: dict[str, Any] = {
+        "bos_cosine_smallest": float(np.min(cosines)), "bos_cosine_largest": float(np.max(cosines)),
+    }  # fmt: skip
+    if layer.n > longest:
+        notes.skipped("half_spaces", layer.index, f"more than {longest} positions")
+        return found
+    spaces = representability(layer.z[0])
+    known = spaces.representable or spaces.excluded
+    return found | {
+        "representable": spaces.representable if known else None,
+        "sink_margin": spaces.sink.margin, "attending_margin": spaces.attending.margin, "independent": spaces.automatic,
+    }  # fmt: skip
+
+
+def _sample(n: int) -> np.ndarray:
+    return np.unique(np.linspace(1, n - 1, min(n - 1, _SAMPLE)).astype(int))
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    size = float(np.linalg.norm(b))
+    return float(np.linalg.norm(a - b)) / size if size > 0 else 0.0
