@@ -59,3 +59,21 @@ def layer(tokens: np.ndarray, beta: float, step: float, block: int = 1000) -> np
         weights = np.exp(np.float32(beta) * (q @ tokens.T - 1))
         moved[start : start + block] = q + np.float32(step) * (weights @ tokens / weights.sum(1, keepdims=True) - q)
     return moved / np.linalg.norm(moved, axis=1, keepdims=True)
+
+
+def head(q: np.ndarray, k: np.ndarray, v: np.ndarray, scaling: float) -> tuple[dict[str, float], np.ndarray, np.ndarray]:
+    """Pattern masses of a causal head, its column means, and its values after attention, from the matrix of all weights."""
+    n = len(q)
+    logits = np.float32(scaling) * (q @ k.T)
+    logits[np.triu_indices(n, 1)] = -np.inf
+    logits -= logits.max(axis=1, keepdims=True)
+    weights = np.exp(logits)
+    weights /= weights.sum(axis=1, keepdims=True)
+    entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), axis=1)
+    found = {
+        "sink": weights[1:, 0].mean(),
+        "diagonal": np.diag(weights)[1:].mean(),
+        "lower_diagonal": np.diag(weights, -1)[1:].mean(),
+        "uniformity": (1 + np.sum(entropy[1:] / np.log(np.arange(2, n + 1)))) / n,
+    }
+    return {name: float(value) for name, value in found.items()}, weights.mean(axis=0), weights @ v

@@ -100,10 +100,14 @@ def patterns(
 
     sequences, heads = layer.q.shape[:2]
     places = [(head, sequence) for head in range(heads) for sequence in range(sequences)]
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(_cores(), len(places))) as pool:
-        found = pool.map(one, places)
-        for _ in range(heads):
-            yield [next(found) for _ in range(sequences)]
+    with threadpool_limits(1, "blas"):
+        pool = ThreadPoolExecutor(min(_cores(), len(places)))
+        try:
+            found = pool.map(one, places)
+            for _ in range(heads):
+                yield [next(found) for _ in range(sequences)]
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt waits for the heads in work, not for all
 
 
 def _cores() -> int:
