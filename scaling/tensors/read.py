@@ -18,7 +18,7 @@ _ALIASES = {"W_Vg": "W_V"}  # g for the norm's learnt scale
 _NAME = re.compile(rf"(?:L(?P<layer>\d+)(?:H(?P<head>\d+))?/)?(?P<name>{'|'.join((*_NAMES, *_ALIASES))})")
 
 
-def read_tensors(source: str | os.PathLike | Mapping[str, Any]) -> "Tensors":
+def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: float | int | None = None) -> "Tensors":
     """The attention layers that a file .npz or .safetensors holds, or a mapping from names to arrays.
 
     Names are `q` [heads n head_dim], `k` [kv_heads n head_dim], both after rotary embedding, and where they are known `v`
@@ -26,12 +26,14 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any]) -> "Tensors":
     [d heads*value_dim], `W_V` [kv_heads value_dim d] or [kv_heads*value_dim d], see `Layer`. As they are they name one layer,
     below `L3/` layer 3, and below `L3H5/` one head of it, without the axis of heads; then `X` and `Z` are below `L3/`. A
     leading axis of sequences may be there, in all or none of a layer's activations. kv_heads divides heads, and consecutive
-    query heads share a key head. Without `scaling`, for a layer or for all, it is 1/sqrt(head_dim), and `warnings` say so.
-    Other names are ignored.
+    query heads share a key head. Without `scaling`, for a layer or for all, it is 1/sqrt(head_dim), and `warnings` say so; the
+    argument `scaling`, > 0, goes before what the file says. Other names are ignored.
 
     **Raises:** `ValueError` for what is neither, arrays that are missing, pickled, not numbers or not finite, shapes that do
     not fit and fewer than 2 positions; for the arrays when their layer is read. `OSError` for a file that cannot be opened.
     """
+    if scaling is not None:
+        scaling = _check.finite_above("scaling", scaling, 0.0)
     arrays = source if isinstance(source, Mapping) else Archive(source)
     places: dict[tuple[int, int | None], dict[str, str]] = {}
     shared: str | None = None
@@ -51,9 +53,9 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any]) -> "Tensors":
     entries = [_entry(layer, places, shared) for layer in sorted({layer for layer, _ in places})]
     if not entries:
         _check.reject("file", "hold `q` and `k`, `L0/q` or `L0H0/q`", f"of {', '.join(list(arrays)[:8]) or 'no names'}")
-    open_ = [entry.layer for entry in entries if entry.scaling is None]
+    open_ = [entry.layer for entry in entries if entry.scaling is None and scaling is None]
     note = f"`scaling` is absent from {layers_in_words(open_)}: 1/sqrt(head_dim) is assumed"
-    return Tensors(Layers(arrays, entries), (note,) if open_ else ())
+    return Tensors(Layers(arrays, entries, scaling), (note,) if open_ else ())
 
 
 def layers_in_words(layers: Sequence[int]) -> str:
@@ -104,17 +106,17 @@ def _entry(layer: int, places: Mapping[tuple[int, int | None], Mapping[str, str]
 class Layers:
     """Layers that are read when they are asked for: memory is that of one."""
 
-    def __init__(self, arrays: Mapping[str, Any], entries: Sequence[_Entry]) -> None:
-        self._arrays, self._entries = arrays, entries
+    def __init__(self, arrays: Mapping[str, Any], entries: Sequence[_Entry], scaling: float | None) -> None:
+        self._arrays, self._entries, self._scaling = arrays, entries, scaling
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __getitem__(self, index: int) -> Layer:
-        return _layer(self._arrays, self._entries[index])
+        return _layer(self._arrays, self._entries[index], self._scaling)
 
     def __iter__(self) -> Iterator[Layer]:
-        return (_layer(self._arrays, entry) for entry in self._entries)
+        return (self[place] for place in range(len(self)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ class Tensors:
     warnings: tuple[str, ...] = ()
 
 
-def _layer(arrays: Mapping[str, Any], entry: _Entry) -> Layer:
+def _layer(arrays: Mapping[str, Any], entry: _Entry, scaling: float | None) -> Layer:
     def get(name: str) -> np.ndarray:
         return _numbers(name, arrays[name])
 
@@ -156,7 +158,7 @@ def _layer(arrays: Mapping[str, Any], entry: _Entry) -> Layer:
         index=entry.layer,
         heads=tuple(entry.heads) or tuple(range(heads)),
         kv_rows=tuple(head * kv_heads // heads for head in range(heads)),
-        scaling=_scaling(entry, get, q.shape[-1]),
+        scaling=_scaling(entry, get, q.shape[-1]) if scaling is None else scaling,
         **{kind.lower(): array for kind, array in found.items()},
     )
 

@@ -73,6 +73,12 @@ def test_types_and_default_scaling(tmp_path):
                             "L5/k": np.ones((1, 2, 9)), "other": np.array("text")})  # fmt: skip
     assert tensors.layers[0].scaling == pytest.approx(1 / 3) and tensors.layers[1].q.dtype == np.float64
     assert tensors.warnings == ("`scaling` is absent from layers 4-5: 1/sqrt(head_dim) is assumed",)
+    given = {name: array.astype(np.float32) for name, array in given.items()}  # what the caller says goes before the file
+    told = read_tensors(given, scaling=3)
+    assert [layer.scaling for layer in told.layers] == [3.0] == [told.layers[0].scaling] and not told.warnings
+    assert not read_tensors({"q": np.ones((1, 2, 9)), "k": np.ones((1, 2, 9))}, scaling=3).warnings
+    with pytest.raises(ValueError, match="Argument `scaling` must be finite and > 0, but was 0"):
+        read_tensors(given, scaling=0)
 
 
 def test_shipped_heads_are_what_they_say():
