@@ -4,17 +4,16 @@ In NumPy: a block of rows against the keys before its end stays in the cache of 
 cores, and nothing is compiled. JAX takes as long at n = 8192, and seconds more before the first block.
 """
 
-import os
+import contextlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from scaling import _check
 from scaling.tensors import Layer
+from toyblocks.heads.spread import spread
 from toyblocks.oversmoothing import uniformity_of_entropies
 
 _PAIRS = 1 << 20  # scores in a block: 4 MiB in float32, as much as the last levels of a core's cache hold
@@ -87,10 +86,7 @@ def pattern(
 def patterns(
     layer: Layer, values: Float[np.ndarray, "sequences kv_heads n value_dim"] | None = None
 ) -> Iterator[list[Pattern]]:
-    """For every query head of a layer, in order, its patterns in each of the sequences; with A V where `values` are given.
-
-    One core a head, on one thread each: the result does not depend on the number of cores.
-    """
+    """For every query head of a layer, in order, its patterns in each of the sequences; with A V where `values` are given."""
 
     def one(place: tuple[int, int]) -> Pattern:
         head, sequence = place
@@ -99,16 +95,7 @@ def patterns(
         return pattern(layer.q[sequence, head], layer.k[sequence, row], layer.scaling, v)
 
     sequences, heads = layer.q.shape[:2]
-    places = [(head, sequence) for head in range(heads) for sequence in range(sequences)]
-    with threadpool_limits(1, "blas"):
-        pool = ThreadPoolExecutor(min(_cores(), len(places)))
-        try:
-            found = pool.map(one, places)
-            for _ in range(heads):
-                yield [next(found) for _ in range(sequences)]
-        finally:
-            pool.shutdown(cancel_futures=True)  # an interrupt waits for the heads in work, not for all
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = spread(one, [(head, sequence) for head in range(heads) for sequence in range(sequences)])
+    with contextlib.closing(found):
+        for _ in range(heads):
+            yield [next(found) for _ in range(sequences)]

@@ -12,6 +12,7 @@ from toyblocks.heads.label import Masses, Thresholds, label, uniform_masses
 from toyblocks.heads.notes import Notes, labels_to_doubt
 from toyblocks.heads.pattern import Pattern, patterns
 from toyblocks.heads.record import Head, HeadReport, LayerSummary
+from toyblocks.heads.spread import spread
 from toyblocks.heads.update import Stream, Update, stream, update
 from toyblocks.hull import rank
 from toyblocks.oversmoothing import mean_norm, rescaling
@@ -67,14 +68,13 @@ def _layer(layer: Layer, limits: Thresholds, longest: int, notes: Notes, bar: An
     for each in patterns(layer, None if flow is None else values):
         attended.append(_mean(each))
         bar.update()
-    ranks = [None] * layer.k.shape[1] if values is None else [_ranks(values[:, row]) for row in range(values.shape[1])]
+    ranks = [] if values is None else list(spread(lambda row: _ranks(values[:, row]), range(values.shape[1])))
     scale = None if flow is None else _scale(layer, attended, notes)
+    updates = [] if flow is None else _updates(layer, flow, values, attended, scale)
     heads = []
     for place, (number, row, found) in enumerate(zip(layer.heads, layer.kv_rows, attended, strict=True)):
         pattern_label = label(found.masses, limits)
-        head: dict[str, Any] = {**vars(found.masses), **(ranks[row] or {})}
-        if flow is not None and values is not None and found.mixed is not None and layer.w_o is not None:
-            head |= _theorem(flow, update(flow, values[:, row, 1:], found.mixed[:, 1:], layer.w_o[place], scale))
+        head: dict[str, Any] = {**vars(found.masses), **(ranks[row] if ranks else {}), **(updates[place] if updates else {})}
         heads.append(
             Head(
                 layer=layer.index, head=number, n=layer.n, sequences=len(layer.q), label=pattern_label,
@@ -88,6 +88,17 @@ def _layer(layer: Layer, limits: Thresholds, longest: int, notes: Notes, bar: An
         layer.index, layer.heads, layer.n, len(layer.q), layer.scaling, rescaling=scale, **about, **tokens,
     )  # fmt: skip
     return heads, summary
+
+
+def _updates(
+    layer: Layer, flow: Stream, values: Values | None, attended: list[_Attended], scale: float | None
+) -> list[dict[str, Any]]:
+    def one(place: int) -> dict[str, Any]:
+        mixed = attended[place].mixed
+        assert values is not None and mixed is not None and layer.w_o is not None
+        return _theorem(flow, update(flow, values[:, layer.kv_rows[place], 1:], mixed[:, 1:], layer.w_o[place], scale))
+
+    return list(spread(one, range(len(attended))))
 
 
 def _mean(found: list[Pattern]) -> _Attended:
@@ -143,7 +154,7 @@ def _scale(layer: Layer, attended: list[_Attended], notes: Notes) -> float | Non
     if (difference := _difference(np.asarray(whole), layer.attention_output[:, at])) > _EQUAL:
         sentence = "the heads do not add up to `attention_output` in {}: (11) averages over those that are there"
         notes.say(f"{sentence} (relative difference {difference:.1g})", layer.index)
-    norms = [mean_norm(each, w_o) for each, w_o in zip(mixed, layer.w_o, strict=True)]
+    norms = list(spread(lambda pair: mean_norm(*pair), list(zip(mixed, layer.w_o, strict=True))))
     return rescaling(layer.attention_output, np.array(norms))
 
 
