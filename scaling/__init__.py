@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from scaling.simulate import Simulation as Simulation
     from scaling.simulate import simulate as simulate
     from scaling.sweep import run_sweep as run_sweep
+    from scaling.temperature import TemperatureReport as TemperatureReport
+    from scaling.temperature import head_temperatures as head_temperatures
     from scaling.tensors import Layer as Layer
     from scaling.tensors import Tensors as Tensors
     from scaling.tensors import read_tensors as read_tensors
@@ -73,11 +75,13 @@ _HOME = {
     "Simulation": "scaling.simulate",
     "simulate": "scaling.simulate",
     "run_sweep": "scaling.sweep",
+    "TemperatureReport": "scaling.temperature",
+    "head_temperatures": "scaling.temperature",
     "Layer": "scaling.tensors",
     "Tensors": "scaling.tensors",
     "read_tensors": "scaling.tensors",
 }
-_PARTS = ("context", "density", "exact", "figure", "heat", "law", "regime", "rope", "statistic")  # modules to reach into
+_PARTS = ("context", "density", "exact", "figure", "heat", "law", "regime", "rope", "statistic", "tail")  # modules to reach into
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

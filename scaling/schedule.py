@@ -25,15 +25,15 @@ from scaling.exact import critical_beta, expected
 
 STATISTICS = ("top_weight", "ipr", "entropy")
 TOLERANCE = 0.1  # relative to the anchor, for `holds`
-# log g(n) - log g(n_0), from d, log n and log n_0; the exact level curve has no such form.
-_GROWTH: Mapping[str, Callable[[int, float, float], float]] = {
-    "constant": lambda d, log_n, log_first: 0.0,
-    "log": lambda d, log_n, log_first: math.log(log_n / log_first),
-    "sqrt_log": lambda d, log_n, log_first: math.log(log_n / log_first) / 2,
-    "yarn": lambda d, log_n, log_first: 2 * math.log1p(0.1 * (log_n - log_first)),
-    "power": lambda d, log_n, log_first: 2 / (d - 1) * (log_n - log_first),
+# log g(n) - log g(n_0), from alpha, log n and log n_0; the exact level curve has no such form.
+LOG_GROWTH: Mapping[str, Callable[[float, float, float], float]] = {
+    "constant": lambda alpha, log_n, log_first: 0.0,
+    "log": lambda alpha, log_n, log_first: math.log(log_n / log_first),
+    "sqrt_log": lambda alpha, log_n, log_first: math.log(log_n / log_first) / 2,
+    "yarn": lambda alpha, log_n, log_first: 2 * math.log1p(0.1 * (log_n - log_first)),
+    "power": lambda alpha, log_n, log_first: alpha * (log_n - log_first),
 }
-NAMES = (*_GROWTH, "level")
+NAMES = (*LOG_GROWTH, "level")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,8 @@ def schedule_betas(d: int, n: Sequence[float | int], level: float | int = 0.5) -
     d, lengths = _check.dimension(d), context_lengths(n)
     exact = [critical_beta(d, k, level) for k in lengths]
     logs = [math.log(k) for k in lengths]
-    betas = {name: [exact[0] * math.exp(growth(d, x, logs[0])) for x in logs] for name, growth in _GROWTH.items()}
+    alpha = 2 / (d - 1)
+    betas = {name: [exact[0] * math.exp(growth(alpha, x, logs[0])) for x in logs] for name, growth in LOG_GROWTH.items()}
     return {**betas, "level": exact}
 
 
