@@ -25,6 +25,26 @@ Length = Annotated[str, flag("INT", "Context length, the number of keys, up to 1
 Beta = Annotated[str | None, flag("FLOAT", "Inverse temperature, >= 0. One of --beta, --gamma and --exponent is required.")]
 Gamma = Annotated[str | None, flag("FLOAT", "beta = gamma n^alpha with alpha = 2/(d-1), in place of --beta.")]
 Exponent = Annotated[str | None, flag("FLOAT", "beta = n^exponent, in place of --beta.")]
+TensorFile = Annotated[
+    tyro.conf.Positional[str],
+    flag(
+        "FILE",
+        "Tensors of attention layers, .npz or .safetensors. One layer: `q` [heads n head_dim] and `k` [kv_heads n head_dim], "
+        "both after rotary embedding, and where they are known `v` [kv_heads n value_dim], `scaling` [] of the logits, `X` [n d] "
+        "(the residual stream into the layer), `Z` [n d] (its norm, without the learnt scale), `attention_output` [n d], `W_O` "
+        "[heads d value_dim], `W_V` [kv_heads value_dim d] (with the norm's scale). Several layers: the same names below L0/, "
+        "L1/, ...; single heads: below L0H3/, without the axis of heads, X and Z below L0/. A leading axis of sequences may be "
+        "there. "
+        "toyblocks.export writes such files from models of transformers.",
+    ),
+]
+LogitScaling = Annotated[
+    str | None, flag("FLOAT", "Logits are this times q k^T, > 0. Default: as in the file, else 1/sqrt(head_dim).")
+]
+FigurePath = Annotated[
+    str | None,
+    flag("PATH", "Draws the report: to a file .png or .pdf, or to a directory as image, PDF, data (netCDF) and caption."),
+]
 Statistics = Annotated[
     str | None, flag("NAME,NAME,...", "Statistics, such as top_weight,ipr,entropy,top_mass(3). Default: all that need no rank.")
 ]

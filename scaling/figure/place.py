@@ -1,4 +1,4 @@
-"""Where a figure goes, and where its stores are: directories that can be written to."""
+"""Where a figure goes, and where its stores are: files and directories that can be written to."""
 
 import os
 from os import PathLike
@@ -18,6 +18,20 @@ def directories(out: str | PathLike, store: str | PathLike | None) -> tuple[Path
         except OSError as error:
             raise ValueError(f"Argument `{argument}` must be a directory, but '{path}' is not ({error.strerror}).") from error
     return out, store
+
+
+def image_or_directory(argument: str, value: str | PathLike) -> Path:
+    """A file .png or .pdf, or a directory, neither of which need exist. Raises `ValueError` where it cannot be written, and for
+    other files. Nothing is made."""
+    path = _check.path(argument, value)
+    if path.is_dir() or not path.suffix:
+        return _directory(argument, path)
+    _check.require(path.suffix in (".png", ".pdf"), argument, "be a directory, or end in .png or .pdf", str(value))
+    _directory(argument, path.parent)
+    if path.exists():
+        good = path.is_file() and os.access(path, os.W_OK) and path.stat().st_mode & 0o222
+        _check.require(good, argument, "be a file that can be written", str(value))
+    return path
 
 
 def _directory(argument: str, value: str | PathLike) -> Path:

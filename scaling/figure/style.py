@@ -54,6 +54,21 @@ def letter(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontweight="bold")
 
 
+def save_at(figure: Figure, data: "xarray.Dataset", caption: str, path: Path, name: str) -> list[Path]:
+    """Writes the image alone to a `path` that ends in .png or .pdf, and to any other what `save` writes, making the directory.
+    Returns the paths. Raises `ValueError` where the file system refuses."""
+    try:
+        if path.suffix not in (".png", ".pdf") or path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            return save(figure, data, caption, path, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        metadata = {"Software": None} if path.suffix == ".png" else {"CreationDate": None, "Title": name}
+        figure.savefig(path, metadata=metadata)
+    except OSError as error:
+        raise ValueError(f"Argument `figure` must be writable, but '{path}' is not ({error.strerror or error}).") from error
+    return [path]
+
+
 def save(figure: Figure, data: "xarray.Dataset", caption: str, out: Path, name: str) -> list[Path]:
     """Writes NAME.png, .pdf, .nc and .txt to the directory `out` and returns their paths. The same input gives the same bytes."""
     png, pdf, nc, txt = (out / f"{name}.{suffix}" for suffix in ("png", "pdf", "nc", "txt"))

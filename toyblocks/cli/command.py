@@ -1,7 +1,7 @@
 """The commands: a dataclass of flags each, whose `run` returns the answer.
 
 What is heavy (JAX, cvxpy, matplotlib) is imported by the command that needs it, when it runs. To add a command, write a dataclass
-here and give it a line in `COMMANDS`.
+here, or in a file of its own, and give it a line in `COMMANDS`.
 """
 
 from dataclasses import dataclass, field, fields
@@ -12,6 +12,7 @@ import tyro
 from scaling.cli.base import Command
 from scaling.cli.flags import Json, flag
 from toyblocks.cli.flags import Backcopy, Grouped, Kappa, Pattern, TaskName, Tokens, build, integer
+from toyblocks.cli.heads import Heads
 
 if TYPE_CHECKING:
     from toyblocks.evaluate import Evaluation
@@ -214,6 +215,7 @@ COMMANDS: dict[str, type[Command]] = {
     "optimum": Optimum,
     "train": Train,
     "figure": Figure,
+    "heads": Heads,
 }
 
 
