@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scaling import read_tensors
 from toyblocks import label_heads
-from toyblocks.heads import Head, HeadReport, Masses, Thresholds, label, pattern, uniform_masses
+from toyblocks.heads import HeadReport, Masses, Thresholds, label, pattern, uniform_masses
 from toyblocks.heads.label import uniform_too
 from toyblocks.oversmoothing import assess, mean_norm, rescaling, rho, rho_after, uniformity
 
@@ -45,17 +45,17 @@ def with_attention(*matrices: np.ndarray) -> dict[str, np.ndarray]:
     return {"q": q, "k": np.broadcast_to(np.eye(n), q.shape).copy(), "scaling": np.array(1.0)}
 
 
-def model(dtype: type, sequences: int, n: int, heads: int = 4, kv_heads: int = 2, d: int = 24, size: float = 1.0) -> dict:
-    """A layer whose parts fit together: v = z W_V^T, and attention_output the sum of all heads' updates. Logits grow with
+def model(dtype: type, sequences: int, n: int, *, heads: int = 4, kv_heads: int = 2, d: int = 24, size: float = 1.0, rng=RNG):
+    """A layer whose parts fit together: v = z W_V^T, and attention_output the sum of the heads' updates. Logits grow with
     `size`; the first token is unlike the others."""
     head_dim, value_dim = 8, 5
-    x = RNG.standard_normal((sequences, n, d)) + RNG.standard_normal(d)
+    x = rng.standard_normal((sequences, n, d)) + rng.standard_normal(d)
     x[:, 0] *= 30
-    x *= RNG.uniform(2, 3, (sequences, n, 1))
+    x *= rng.uniform(2, 3, (sequences, n, 1))
     z = x * np.sqrt(d) / np.linalg.norm(x, axis=-1, keepdims=True)
-    w_v = RNG.standard_normal((kv_heads, value_dim, d)) / np.sqrt(d)
-    w_o = RNG.standard_normal((heads, d, value_dim))
-    q, k = size * RNG.standard_normal((sequences, heads, n, head_dim)), RNG.standard_normal((sequences, kv_heads, n, head_dim))
+    w_v = rng.standard_normal((kv_heads, value_dim, d)) / np.sqrt(d)
+    w_o = rng.standard_normal((heads, d, value_dim))
+    q, k = size * rng.standard_normal((sequences, heads, n, head_dim)), rng.standard_normal((sequences, kv_heads, n, head_dim))
     v = np.einsum("snd,krd->sknr", z, w_v)
     made = {"q": q, "k": k, "v": v, "X": x, "Z": z, "W_O": w_o, "W_V": w_v}
     made = {name: array.astype(dtype) for name, array in made.items()} | {"scaling": np.array(0.5)}
@@ -280,13 +280,34 @@ def test_what_does_not_fit_is_warned_of(small):
     assert two.heads[0].regime is None and "fewer than 3 positions in layer 0: no Theorem 5.1" in two.warnings
 
 
+def test_ranks_and_agreement_come_out_either_way():
+    n, sizes = 12, np.array([5.0, 0.0052, 0.0048, 0.0])  # two above 1e-3 of the largest
+    v = np.linalg.qr(RNG.standard_normal((n, 4))).Q * sizes @ np.linalg.qr(RNG.standard_normal((4, 4))).Q
+    zeros = np.zeros((2, 1, n, 3))
+    values = np.stack([v, np.linalg.qr(v + RNG.standard_normal((n, 4))).Q])[:, None]
+    head = report({"q": zeros, "k": zeros, "v": values, "scaling": np.array(1.0)}).heads[0]
+    assert (head.value_rank, head.value_rank_smallest, head.value_rank_largest) == (0.75, 0.5, 1.0)
+    # Four tokens are far from the law that the theorem is about.
+    seen = set()
+    for _ in range(20):
+        made = model(np.float64, 1, 5, d=4)
+        for place, head in enumerate(report(made).heads):
+            each = assess(made["X"], made["Z"], made["v"][:, place // 2], made["W_O"][place], mixing=np.array([0.0, 1.0]))
+            if each.regime.name in ("i", "ii") and each.regime.positive:
+                assert head.agrees == ((each.measured[1] > each.measured[0]) == (each.regime.name == "i"))
+            else:
+                assert head.agrees is None and head.predicted_sign is None
+            seen.add(head.agrees)
+    assert seen == {True, False, None}
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 10.0))
 def test_what_a_head_does_has_no_coordinates(seed, factor):
     """Turning queries and keys together, and values against W_O, and scaling these against each other, changes nothing; nor
     does the order of the heads, of the sequences and of the coordinates of the residual stream."""
     rng = np.random.default_rng(seed)
-    made = model(np.float64, 2, 9, heads=3, kv_heads=3, d=7)
+    made = model(np.float64, 2, 9, heads=3, kv_heads=3, d=7, rng=rng)
     before = report(made)
     turns = [np.linalg.qr(rng.standard_normal((3, size, size))).Q for size in (made["q"].shape[-1], made["v"].shape[-1])]
     order, swap, places = rng.permutation(3), rng.permutation(2), rng.permutation(7)
@@ -336,4 +357,3 @@ def test_what_is_refused(small):
     for name, value in (("single", 0.0), ("joint", 1.5), ("part", -0.1)):
         with pytest.raises(ValueError, match=f"Argument `{name}` must be"):
             Thresholds(**{name: value})
-    assert Head.__dataclass_fields__.keys() >= {"value_rank", "tr_bww"}
