@@ -16,6 +16,7 @@ from scaling.cli.base import Command
 from scaling.cli.context import Context
 from scaling.cli.flags import Beta, Cell, Dimension, Exponent, Gamma, Json, Keys, Length, Statistics, flag
 from scaling.cli.schedule import Schedule
+from scaling.cli.temperature import Temperature
 from scaling.cli.verify import Verify
 
 
@@ -233,6 +234,7 @@ COMMANDS: dict[str, type[Command]] = {
     "sweep": Sweep,
     "figure": Figure,
     "schedule": Schedule,
+    "temperature": Temperature,
     "verify": Verify,
 }
 
