@@ -108,8 +108,8 @@ def caption(report: TemperatureReport) -> str:
     rows = sorted({head.rows for head in heads})
     used = " to ".join(f"{each}" for each in dict.fromkeys((rows[0], rows[-1])))
     text = f"""
-    Temperatures of {count} attention head{"s" if count > 1 else ""} ({n} keys a row, {used} late rows a head, token 0 left out). All
-    quantities are dimensionless.
+    Temperatures of {count} attention head{"s" if count > 1 else ""} ({n} keys a row, {used} late rows a head, token 0 left out).
+    All quantities are dimensionless.
 
     (a) Local exponent 1/alpha of the keys near a query, from the {report.top} nearest keys of every row: maximum likelihood with
     its 95% likelihood-ratio interval, beside Hill's estimate, which is biased downwards on keys that fill a sphere.
