@@ -4,9 +4,9 @@ Near a query the distance T = 1 - <q, x> has, as for uniform keys, a density pro
 exponent of F(t) ~ C t^a (Lemma D.1 of "Scaling Limits of Long-Context Transformers"), is (d-1)/2 for keys that fill a sphere
 S^{d-1} around the query. Given the K-th smallest distance, the K - 1 below it are independent with that density cut off there.
 
-Everything is in w = t (2 - t), the sufficient statistic: with w = c e^{-s}, c = r (2 - r), the law cut off at r <= 1 has a density
-in s > 0 proportional to e^{-as} (1 - c e^{-s})^{-1/2}, whose moments are quadratures without underflow at any a and r, where
-the incomplete beta function itself leaves the floats. All of it in float64 on the host.
+Everything is in w = t (2 - t), the sufficient statistic: with w = c e^{-s}, c = r (2 - r), the law cut off at r <= 1 has a
+density in s > 0 proportional to e^{-as} (1 - c e^{-s})^{-1/2}, whose moments are quadratures without underflow at any a and r,
+where the incomplete beta function itself leaves the floats. All of it in float64 on the host.
 """
 
 import dataclasses
@@ -86,14 +86,14 @@ def fit_tail(
     s = _depth(near, radius)
     count, total = near.shape[1], float(s.sum())
 
-    def score(log_a: float) -> float:
+    def score(log_a):
         return count * float(_moments(math.exp(log_a), radius)[1].sum()) - total
 
     ties = bool(np.all(near == radius)) or score(_HIGHEST) >= 0
     _check.require(not ties, "distances", "not be all equal", f"with {count + 1} equal ones")
     log_a = _root(score, _LOWEST, _HIGHEST)
 
-    def log_likelihood(log_a: float) -> float:
+    def log_likelihood(log_a):
         a = math.exp(log_a)
         return -a * total - count * float(_moments(a, radius)[0].sum())
 
@@ -101,7 +101,7 @@ def fit_tail(
     design_effect, freedom = _design(scores, keys[:, :-1])
     lowest = log_likelihood(log_a) - design_effect * float(stats.f.ppf(level, 1, freedom)) / 2
 
-    def excess(log_a: float) -> float:
+    def excess(log_a):
         return log_likelihood(log_a) - lowest
 
     low, high = (_root(excess, log_a, _outside(excess, log_a, step)) for step in (-0.1, 0.1))
@@ -112,12 +112,12 @@ def fit_tail(
 def log_mass(a: float | int, t: Reals) -> Reals:
     """log int_0^t (u (2 - u))^{a-1} du for a > 0 and t in (0, 2], elementwise, to 1e-11: 2^{2a-1} times the incomplete beta
     function B_{t/2}(a, a)."""
-    return _moments(a, t)[0] + a * _reference(t)
+    return np.asarray(_moments(a, t)[0] + a * _reference(t))
 
 
 def log_density(a: float | int, t: Reals) -> Reals:
     """log (t (2 - t))^{a-1}: the density whose integral is `log_mass`."""
-    return (a - 1) * (np.log(t) + np.log(2 - t))
+    return np.asarray((a - 1) * (np.log(t) + np.log(2 - t)))
 
 
 def quantile(a: float | int, radius: Reals, log_p: Reals) -> Reals:
@@ -133,7 +133,7 @@ def quantile(a: float | int, radius: Reals, log_p: Reals) -> Reals:
     x = low = log_w - np.log1p(np.sqrt(-np.expm1(log_w)))
     for _ in range(200):
         x = np.maximum(x, _LEAST_LOG)
-        t = np.exp(x)
+        t = np.asarray(np.exp(x))
         log_f = log_mass(a, t)
         above = log_f > target
         high, low = np.where(above, x, high), np.where(above, low, x)
@@ -145,7 +145,7 @@ def quantile(a: float | int, radius: Reals, log_p: Reals) -> Reals:
         x = x_next
         if np.all(done):
             break
-    return np.exp(np.maximum(x, _LEAST_LOG))
+    return np.asarray(np.exp(np.maximum(x, _LEAST_LOG)))
 
 
 def _design(scores: Reals, keys: Int[np.ndarray, "query near"]) -> tuple[float, float]:
@@ -159,17 +159,20 @@ def _design(scores: Reals, keys: Int[np.ndarray, "query near"]) -> tuple[float, 
     return max(1.0, ratio), 2 * ratio**2 / max(float(off @ off), 1e-12)
 
 
-def _reference(radius: Reals) -> Reals:
+# Without shapes, whose checks in tests would take longer than the functions: any array, elementwise.
+
+
+def _reference(radius):
     """log of the largest w = t (2 - t) on [0, radius]."""
     return np.where(radius <= 1, np.log(radius) + np.log(2 - np.minimum(radius, 1)), 0.0)
 
 
-def _depth(t: Reals, radius: Reals) -> Reals:
+def _depth(t, radius):
     """s >= 0: how far log w lies below its largest value on [0, radius]."""
     return np.maximum(_reference(radius) - np.log(t) - np.log(2 - t), 0.0)
 
 
-def _moments(a: float | int, radius: Reals) -> tuple[Reals, Reals]:
+def _moments(a, radius):
     """log int_0^radius e^{-as} dt / w, and the mean of s = `_depth` under (t (2 - t))^{a-1} cut off at the radius."""
     folded = np.minimum(radius, 2 - radius)
     c = folded * (2 - folded)
@@ -191,12 +194,12 @@ def _moments(a: float | int, radius: Reals) -> tuple[Reals, Reals]:
     return np.where(radius <= 1, log_half, whole + np.log1p(-share)), np.where(radius <= 1, mean, beyond)
 
 
-def _outside(excess, log_a: float, step: float) -> float:
+def _outside(excess, log_a, step):
     """A point on one side of the estimate where the likelihood is too low."""
     while excess(log_a + step) > 0:
         step *= 2
     return log_a + step
 
 
-def _root(function, low: float, high: float) -> float:
+def _root(function, low, high) -> float:
     return float(np.asarray(optimize.brentq(function, low, high, xtol=1e-12)))

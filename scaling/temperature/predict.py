@@ -42,7 +42,7 @@ class Nodes:
     t: Float[np.ndarray, "row node"]
 
 
-def nodes(exponent: float, radius: Row, most: float, kappa: float) -> Nodes:
+def nodes(exponent: float | int, radius: Row, most: float | int, kappa: float | int) -> Nodes:
     """The quadrature of the law with this exponent cut off at each `radius`, good for up to `most` points on average; `kappa`
     says how fast weights change along it."""
     width = min(max(4 / kappa, _SHORTEST), _PANEL)
@@ -60,7 +60,7 @@ def nodes(exponent: float, radius: Row, most: float, kappa: float) -> Nodes:
 
 
 def expected_weights(
-    at: Nodes, points: float, radius: Row, beta: Row, rest: Float[np.ndarray, "row key"], times: float | int
+    at: Nodes, points: float | int, radius: Row, beta: Row, rest: Float[np.ndarray, "row key"], times: float | int
 ) -> tuple[Row, Row]:
     """E A_(1) and E sum A^2 of every row, dimensionless.
 
@@ -73,14 +73,15 @@ def expected_weights(
     return np.concatenate([top for top, _ in found]), np.concatenate([ipr for _, ipr in found])
 
 
-def _block(at: Nodes, rows: slice, points: float, radius, beta, rest, times) -> tuple[Row, Row]:
+def _block(at: Nodes, rows: slice, points, radius, beta, rest, times) -> tuple[Row, Row]:
     beta, t = beta[rows], at.t[rows]
     density = points * np.exp(-at.p)
     # Weights relative to that of the distance within which one point is expected.
     unit = t[:, np.argmin(np.abs(at.p - math.log(points)))]
     w = np.exp(np.clip(beta[:, None] * (unit[:, None] - t), -_MOST, _MOST))
     outer = np.exp(-beta[:, None] * (rest[rows] - unit[:, None]))
-    r, r2 = times * outer.sum(1), times * (outer**2).sum(1)
+    r = np.maximum(times * outer.sum(1), 1e-300)
+    root_r2 = np.sqrt(times * np.einsum("ij,ij->i", outer, outer))
     x = _laplace_nodes(at, density, w, r)
     with np.errstate(over="ignore"):
         y = np.minimum(x[:, :, None] * w[:, None, :], _MOST)
@@ -94,7 +95,7 @@ def _block(at: Nodes, rows: slice, points: float, radius, beta, rest, times) -> 
     mass /= mass.sum(1, keepdims=True)
     top = (mass * ((y * np.exp(-closer)) @ mu) / share).sum(1)
     kernel = np.square(y, out=y) / np.maximum(kernel, 1e-300)  # w^2 e^{-xw}
-    ipr = (mass * (kernel @ mu + x**2 * r2[:, None]) / share).sum(1)
+    ipr = (mass * (kernel @ mu + np.square(x * root_r2[:, None])) / share).sum(1)
     alone = np.exp(-points + beta * (unit - radius[rows])) / r  # no point is within the radius
     return np.minimum(top + alone, 1.0), np.minimum(ipr, 1.0)
 

@@ -100,7 +100,7 @@ class TemperatureReport:
         return {"heads": heads, "warnings": list(self.warnings), "top": self.top}
 
 
-def head_temperatures(tensors: Tensors, *, top: int = 32, rows: int = 128) -> TemperatureReport:
+def head_temperatures(tensors: Tensors, *, top: int | float = 32, rows: int | float = 128) -> TemperatureReport:
     """How hot real heads are, on which side of the critical temperature, and what a longer context would do to them.
 
     From the exact scores of late queries: evenly spaced over the last quarter of every sequence, `rows` of a head in all (but
@@ -154,7 +154,7 @@ def _with_tail(head: HeadTemperature, rows: Rows, top: int) -> HeadTemperature:
     fit = tail.fit_tail(rows.nearest, rows.keys)
     a, radius, points = fit.exponent, rows.nearest[:, -1], top - 1
     rest = np.where(seen(rows) & (rows.d2q >= radius[:, None]), rows.d2q, np.inf)
-    found = {1: hazard(a, radius, top), **{m: hazard(a, radius, top * m) for m in TIMES}}
+    found = {1: nearest_scale(a, radius, top), **{m: nearest_scale(a, radius, top * m) for m in TIMES}}
     kappa = {m: float(np.median(rows.beta * ratio)) for m, ratio in found.items()}
     at = nodes(a, radius, points * max(TIMES), kappa[1])
     check = {
@@ -191,13 +191,13 @@ def weights(d2q: Float[np.ndarray, "row key"], beta: Float[np.ndarray, " row"]) 
     return 1 / total, np.einsum("ij,ij->i", mass, mass) / total**2
 
 
-def hazard(a: float, radius: Float[np.ndarray, " row"], count: int) -> Float[np.ndarray, " row"]:
+def nearest_scale(a: float | int, radius: Float[np.ndarray, " row"], count: int) -> Float[np.ndarray, " row"]:
     """F(t) / f(t) at the t with 1/`count` of the law cut off at `radius`: with count = K, where one of all n keys is expected."""
     t = tail.quantile(a, radius, np.full(radius.shape, -math.log(count)))
     return np.exp(tail.log_mass(a, t) - tail.log_density(a, t))
 
 
-def _predicted(at: Nodes, points: float, radius, beta, rest, times: int) -> dict[str, float]:
+def _predicted(at: Nodes, points: int, radius, beta, rest, times: int) -> dict[str, float]:
     top_weight, ipr = expected_weights(at, points, radius, beta, rest, times)
     return {"top_weight": float(top_weight.mean()), "participation_ratio": float(1 / ipr.mean())}
 
