@@ -156,7 +156,7 @@ def _with_tail(head: HeadTemperature, rows: Rows, top: int) -> HeadTemperature:
     rest = np.where(seen(rows) & (rows.d2q >= radius[:, None]), rows.d2q, np.inf)
     found = {1: nearest_scale(a, radius, top), **{m: nearest_scale(a, radius, top * m) for m in TIMES}}
     kappa = {m: float(np.median(rows.beta * ratio)) for m, ratio in found.items()}
-    at = nodes(a, radius, points * max(TIMES), kappa[1])
+    at = nodes(a, radius, points, max(TIMES), kappa[1])
     check = {
         name: Check(value, getattr(head, name)) for name, value in _predicted(at, points, radius, rows.beta, rest, 1).items()
     }

@@ -164,15 +164,15 @@ def brute_force(rng, a, radius, beta, rest, points, times, draws):
     return np.stack([top, ipr], axis=1)
 
 
-@pytest.mark.parametrize(("a", "beta", "top", "times"), [(31.5, 40.0, K, 4), (8.0, 75.0, 8, 1), (4.0, 3.0, K, 2)])
+@pytest.mark.parametrize(("a", "beta", "top", "times"), [(31.5, 40.0, K, 4), (8.0, 75.0, 8, 1), (4.0, 3.0, K, 2), (31.5, 1200.0, K, 1)])
 def test_expected_weights_against_draws(a, beta, top, times):
-    """Around criticality, far above it with few points, and below it."""
+    """Around criticality, above it with few points, below it, and far above it, where values are continued."""
     rng = np.random.default_rng(6)
     radius, betas = np.array([0.5, 0.6]), np.array([beta, beta * 1.1])
     rest = np.concatenate([radius[:, None], rng.uniform(0.6, 1.2, (2, 100))], axis=1)
     kappa = float(np.median(betas * nearest_scale(a, radius, top)))
     found = np.stack(
-        expected_weights(nodes(a, radius, 16.0 * (top - 1), kappa), (top - 1) * times, radius, betas, rest, times), axis=1
+        expected_weights(nodes(a, radius, top - 1, 16, kappa), (top - 1) * times, radius, betas, rest, times), axis=1
     )
     for row in range(2):
         draws = brute_force(rng, a, radius[row], betas[row], rest[row], (top - 1) * times, times, 1500)
@@ -181,15 +181,15 @@ def test_expected_weights_against_draws(a, beta, top, times):
 
 def test_expected_weights_where_they_are_known():
     radius, rest = np.array([0.5]), np.array([[0.5, 0.7, 0.9, np.inf]])
-    at = nodes(5.0, radius, 500.0, 1.0)
+    at = nodes(5.0, radius, 31, 16, 1.0)
     # Without temperature all keys weigh the same, Poisson many within the radius: E sum A^2 = E 1/N = e^{-31} sum ...
     top, ipr = expected_weights(at, 31.0, radius, np.array([1e-9]), rest, 1)
     count = np.arange(200)
     weight = np.exp(-31.0 + count * math.log(31.0) - special.gammaln(count + 1))
     assert (float(top[0]), float(ipr[0])) == pytest.approx((np.sum(weight / (count + 3)),) * 2, rel=2e-5)
     # The nearest key takes all.
-    top, ipr = expected_weights(nodes(5.0, radius, 500.0, 1e5), 31.0, radius, np.array([1e7]), rest, 1)
-    assert 0.9 < float(top[0]) <= 1 and 0.7 < float(ipr[0]) <= 1
+    top, ipr = expected_weights(nodes(5.0, radius, 31, 16, 1e5), 31.0, radius, np.array([1e7]), rest, 1)
+    assert 0.9999 < float(top[0]) <= 1 and 0.9999 < float(ipr[0]) <= 1
 
 
 def test_prediction_of_uniform_keys():
@@ -201,7 +201,7 @@ def test_prediction_of_uniform_keys():
         fit = tail.fit_tail(rows.nearest)
         radius = rows.nearest[:, -1]
         rest = np.where(rows.d2q >= radius[:, None], rows.d2q, np.inf)
-        at = nodes(fit.exponent, radius, 16.0 * K, 1.0)
+        at = nodes(fit.exponent, radius, K - 1, 16, 1.0)
         top, _ = expected_weights(at, (K - 1.0) * m, radius, rows.beta, rest, m)
         stat.assert_mean(top.reshape(sequences, -1).mean(1), exact, error=0.015, sees=0.1)
 
