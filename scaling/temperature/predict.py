@@ -31,6 +31,7 @@ _NEGLECTED = 1e-6
 _STEP, _FEWEST, _MOST_NODES = 0.8, 40, 128  # in log x
 _COLDEST = 16.0
 _MOST = 700.0  # an exponent that floats hold
+_HEARD = (1e-60, 100.0)  # of x w: beyond, its products would be denormal numbers, with which processors take their time
 _BLOCK = 32  # rows at a time, so that the tables stay in the cache
 
 
@@ -93,7 +94,7 @@ def _block(at: Nodes, rows: slice, points, radius, beta, rest, times) -> tuple[R
     root_r2 = np.sqrt(times * np.einsum("ij,ij->i", outer, outer))
     x = _laplace_nodes(at, density, w, r)
     with np.errstate(over="ignore"):
-        y = np.minimum(x[:, :, None] * w[:, None, :], _MOST)
+        y = np.clip(x[:, :, None] * w[:, None, :], *_HEARD)
     kernel = np.exp(-y)
     mu = density * at.weights
     log_s = -x * r[:, None] - (mu.sum() - kernel @ mu)
@@ -103,7 +104,7 @@ def _block(at: Nodes, rows: slice, points, radius, beta, rest, times) -> tuple[R
     mass = np.exp(log_s) * share
     mass /= mass.sum(1, keepdims=True)
     top = (mass * ((y * np.exp(-closer)) @ mu) / share).sum(1)
-    kernel = np.square(y, out=y) / np.maximum(kernel, 1e-300)  # w^2 e^{-xw}
+    kernel = np.square(y, out=y) / kernel  # w^2 e^{-xw}
     ipr = (mass * (kernel @ mu + np.square(x * root_r2[:, None])) / share).sum(1)
     alone = np.exp(-points + beta * (unit - radius[rows])) / r  # no point is within the radius
     return np.minimum(top + alone, 1.0), np.minimum(ipr, 1.0)

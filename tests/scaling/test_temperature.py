@@ -164,7 +164,9 @@ def brute_force(rng, a, radius, beta, rest, points, times, draws):
     return np.stack([top, ipr], axis=1)
 
 
-@pytest.mark.parametrize(("a", "beta", "top", "times"), [(31.5, 40.0, K, 4), (8.0, 75.0, 8, 1), (4.0, 3.0, K, 2), (31.5, 1200.0, K, 1)])
+@pytest.mark.parametrize(
+    ("a", "beta", "top", "times"), [(31.5, 40.0, K, 4), (8.0, 75.0, 8, 1), (4.0, 3.0, K, 2), (31.5, 1200.0, K, 1)]
+)
 def test_expected_weights_against_draws(a, beta, top, times):
     """Around criticality, above it with few points, below it, and far above it, where values are continued."""
     rng = np.random.default_rng(6)
