@@ -1,0 +1,129 @@
+"""The figures of a model: what is measured of its tensors, and that every figure draws."""
+
+import numpy as np
+import pytest
+import xarray
+
+import scaling
+from toyblocks.figure import model as figures
+from toyblocks.oversmoothing import rho
+
+HEADS, KEY_HEADS, N, D, R = 4, 2, 24, 12, 3
+
+
+def random_tensors(seed: int) -> dict[str, np.ndarray]:
+    """Two layers of random tensors in which v = Z W_V^T and the heads' updates add up."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, np.ndarray] = {}
+    for layer in range(2):
+        x = rng.normal(size=(1, N, D)) + rng.normal(size=D)
+        z = x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True))
+        w_v, w_o = rng.normal(size=(KEY_HEADS, R, D)), rng.normal(size=(HEADS, D, R))
+        q, k = rng.normal(size=(1, HEADS, N, R)), rng.normal(size=(1, KEY_HEADS, N, R))
+        v = np.einsum("snd,krd->sknr", z, w_v)
+        a = figures.matrices(q[0], k[0], 0.7)
+        update = np.einsum("hij,hjr,hdr->id", a, v[0].repeat(2, axis=0), w_o)
+        found = {"q": q, "k": k, "v": v, "X": x, "Z": z, "W_V": w_v, "W_O": w_o, "attention_output": update[None]}
+        arrays |= {f"L{layer}/{name}": array for name, array in {**found, "scaling": np.array(0.7)}.items()}
+    return arrays
+
+
+@pytest.fixture(scope="module")
+def data() -> xarray.Dataset:
+    scales = {0: np.full(D, 2.0), 1: np.arange(1.0, D + 1)}
+    found = [figures.measure(random_tensors(seed), [8, N], scales, half_spaces=True) for seed in range(8)]
+    names = [name for name in ("one", "two", "three", "four") for _ in range(2)]
+    return xarray.concat(found, "sequence").assign_coords(source=("sequence", names))
+
+
+def test_the_start_of_a_sequence_is_a_shorter_one(data):
+    arrays = random_tensors(3)
+    x, z, v = (arrays[f"L1/{name}"][0] for name in ("X", "Z", "v"))
+    a = figures.matrices(arrays["L1/q"][0, :, :8], arrays["L1/k"][0, :, :8], 0.7)
+    np.testing.assert_allclose(a.sum(axis=-1), 1)
+    head, at = 2, data.isel(sequence=3, layer=1, length=0)
+    values = v[1, :8] @ arrays["L1/W_O"][head].T
+    for update, weights in (("wz", np.eye(8)), ("wza", a[head])):
+        expected = rho((x[:8] + weights @ values)[None, 1:])[0]
+        np.testing.assert_allclose(at.rho_after.sel(update=update)[head], expected, rtol=1e-5)
+    np.testing.assert_allclose(at.mass.sel(pattern="diagonal")[head], np.diag(a[head])[1:].mean(), rtol=1e-5)
+    np.testing.assert_allclose(at.rho_layer, rho((x + arrays["L1/attention_output"][0])[None, 1:8])[0])
+    np.testing.assert_allclose(at.rho_predicted, rho(z[None, 1:8])[0])  # an identity where |Z_i| is constant
+    unit = z * np.arange(1.0, D + 1)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    np.testing.assert_allclose(data.cosine[3, 1, :, 1], unit[1:] @ unit[0], rtol=1e-6)
+
+
+def test_conditions_and_their_agreement(data):
+    of, moved = figures.regimes(data).isel(length=-1).values, figures.changes
+    first, second = (data[name].isel(length=-1).mean("sequence").values for name in ("beta_tr_bw", "tr_bww"))
+    assert set(of.ravel()) <= {"i", "ii", "neither"} and np.all((of == "i") == (first > 0))
+    assert np.all((of == "ii") == (first + second < 0)) and callable(moved)
+    dense = ~figures.sinks(data).isel(length=-1).values
+    counts = figures.agreement(data, "wz", "wzau")
+    assert sum(total for _, total in counts.values()) == dense.sum()
+    mean = data.rho_after.isel(length=-1).mean("sequence")
+    rises = (mean.sel(update="wzau") > mean.sel(update="wz")).values
+    assert counts["i"] == (np.sum(rises & (of == "i") & dense), np.sum((of == "i") & dense))
+
+
+def test_labels_and_shares():
+    mass = np.zeros((2, 1, 1, 4, 3))  # sequence length layer head pattern
+    mass[:, 0, 0] = [[0.9, 0, 0], [0.3, 0, 0.5], [0.05, 0.5, 0.6], [0.1, 0.1, 0.1]]
+    data = xarray.Dataset({"mass": (("sequence", "length", "layer", "head", "pattern"), mass)},
+                          {"pattern": ["sink", "diagonal", "lower_diagonal"]})  # fmt: skip
+    assert figures.labels(data) == {"sink": 1, "sink+lower_diagonal": 1, "diagonal+lower_diagonal": 1, "none": 1}
+    assert figures.remark_c4(data) == (0.25, 0.0)
+
+
+def test_scores_find_what_they_are_named_for():
+    ids = np.array([0, 1, 2, 1, 2, 1, 2, 1])
+    n = len(ids)
+    a = np.zeros((4, n, n))
+    a[:, :, 0] = 0.5  # half of every row goes to BOS, or to itself
+    a[[1, 3]] = 0.5 * np.eye(n)
+    for head in (0, 1):
+        a[head, np.arange(1, n), np.arange(n - 1)] += 0.5
+    for head in (2, 3):
+        for row in range(3, n):
+            earlier = np.flatnonzero(ids[:row] == ids[row])
+            a[head, row, earlier] += 0.5 / len(earlier)
+    found = figures.scores(a, ids)
+    assert found.argmax(axis=1).tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(found.max(axis=1), [0.25, 0.25, 0.25, 0.25])
+
+
+@pytest.mark.parametrize("name", ["contexts", "by_source", "components", "layers", "errors", "against_uniformity", "examples",
+                                  "value_ranks"])  # fmt: skip
+def test_every_figure_draws(data, tmp_path, name):
+    path = tmp_path / "figure.png"
+    getattr(figures, name)(data).savefig(path, dpi=40)
+    assert path.stat().st_size > 1000
+
+
+def test_the_other_figures_draw(data, tmp_path):
+    q, k = np.random.default_rng(0).normal(size=(2, 4, 9, 3))
+    drawn = [
+        figures.cosines(data, data),
+        figures.changes(data, "wz", "wza", "change"),
+        figures.patterns(list(figures.matrices(q, k, 1.0)), list("abcd"), list("xyz")),
+    ]
+    for place, figure in enumerate(drawn):
+        figure.savefig(tmp_path / f"{place}.png", dpi=40)
+
+
+def test_temperatures(tmp_path):
+    rng = np.random.default_rng(1)
+    q, k = rng.normal(size=(1, 3, 96, 6)), rng.normal(size=(1, 3, 96, 6))
+    arrays = {"q": q, "k": k, "scaling": np.array(1.0)}
+    cuts = (figures.shortened(arrays, n) for n in (48, 96))
+    shorter, longer = (scaling.head_temperatures(scaling.read_tensors(cut), top=16) for cut in cuts)
+    table = figures.tabulate(shorter.heads, longer.heads)
+    assert table.number.values.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(table.top_weight, [head.top_weight for head in longer.heads])
+    np.testing.assert_allclose(table.before, [head.top_weight for head in shorter.heads])
+    given = [head.predictions["constant"][0].top_weight if head.predictions else np.nan for head in shorter.heads]
+    np.testing.assert_allclose(table.predicted, given)
+    errors = figures.foresight(table)
+    assert errors["heads"] == np.isfinite(given).sum()
+    figures.temperatures(table, 2.5).savefig(tmp_path / "temperature.png", dpi=40)

@@ -1,0 +1,59 @@
+"""Figures 1 and 12: the tokens as the attention layers see them, and their values."""
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, style
+
+
+def cosines(data: xarray.Dataset, plain: xarray.Dataset) -> Figure:
+    """Figure 1: the cosine similarity of the first token with all others of its sequence, by layer, pooled over sequences.
+
+    (a) BOS, tokens as the norm leaves them; (b) with the norm's learnt scale; (c) sequences without BOS, `plain`, whose first
+    token is a word. Boxes are quartiles, whiskers reach the extremes.
+    """
+    panels = [
+        ("(a) BOS, $Z$ without the norm's scale", data.cosine.sel(scaled=0)),
+        ("(b) BOS, norm's scale applied", data.cosine.sel(scaled=1)),
+        ("(c) first word, no BOS, without scale", plain.cosine.sel(scaled=0)),
+    ]
+    with style():
+        figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+        for axes, (title, values) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
+            axes.axhline(0, color="#777777", lw=0.8)
+            boxes(axes, values.transpose("layer", ...).values.reshape(values.sizes["layer"], -1))
+            letter(axes, title)
+            axes.title.set_fontsize(8)
+            axes.set_xlabel("layer")
+        figure.axes[0].set_ylabel("cosine with the first token")
+        return figure
+
+
+def value_ranks(data: xarray.Dataset) -> Figure:
+    """Figure 12: the rank of the value vectors over min(n, value_dim), relative tolerance 1e-3, by layer, pooled over heads and
+    sequences, at the shortest context (where n is the inner dimension); over all sources above, by source below."""
+    ranks = data.value_rank.isel(length=0).transpose("layer", "sequence", "head")
+    names = list(dict.fromkeys(data.source.values.tolist()))
+    with style():
+        figure = Figure(figsize=(WIDTH, 4), layout="constrained")
+        mosaic = figure.subplot_mosaic([["all", "all"], names[:2], names[2:4]], sharex=True, sharey=True)
+        for name, axes in mosaic.items():
+            each = ranks if name == "all" else ranks[:, data.source.values == name]
+            boxes(axes, each.values.reshape(len(each), -1))
+            axes.set_title("all sources" if name == "all" else name, fontsize=8)
+            axes.set_ylabel("relative rank" if name in ("all", names[0], names[2]) else "")
+        for name in names[2:4]:
+            mosaic[name].set_xlabel("layer")
+        return figure
+
+
+def boxes(axes: Axes, values: Float[np.ndarray, "layer values"]) -> None:
+    """A box for every layer: quartiles and median, whiskers from the least to the largest value."""
+    low, first, middle, third, high = np.nanquantile(values, [0, 0.25, 0.5, 0.75, 1], axis=1)
+    layers = np.arange(len(values))
+    axes.vlines(layers, low, high, color=DARK, lw=0.7)
+    axes.bar(layers, third - first, 0.7, bottom=first, color=LIGHT, edgecolor=DARK, lw=0.6, zorder=2)
+    axes.hlines(middle, layers - 0.35, layers + 0.35, color=MIDDLE, lw=1.4, zorder=3)
