@@ -14,8 +14,8 @@ _WIDTH = 126  # of a line of text, as wide as the tables
 
 def load(file: str, scaling: str | None) -> "Tensors":
     """The tensors in a file, with the scaling of a flag. Raises `ValueError` and `OSError` as `read_tensors` does."""
-    from scaling.tensors import read_tensors
     from scaling.cli import values
+    from scaling.tensors import read_tensors
 
     return read_tensors(file, scaling=None if scaling is None else values.real("scaling", scaling))
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from scaling import _check
 
 _LARGEST = 1e15  # of an entry: squares and inner products stay far from the largest float32
+_STEEPEST = 1e6  # of the scaling: so do logits
 
 Array = np.ndarray
 
@@ -26,7 +27,7 @@ class Layer:
     | `kv_rows` | [heads] | |
     | `q` | [sequences heads n head_dim] | queries, after rotary embedding |
     | `k` | [sequences kv_heads n head_dim] | keys, after rotary embedding |
-    | `scaling` | | of the logits, > 0 |
+    | `scaling` | | of the logits, > 0, at most 1e6 |
     | `v` | [sequences kv_heads n value_dim] | values |
     | `x` | [sequences n d] | the residual stream that enters the layer |
     | `z` | [sequences n d] | its norm, without the learnt scale |
@@ -66,6 +67,7 @@ class Layer:
         good = len(self.kv_rows) == heads and all(0 <= row < kv_heads for row in self.kv_rows)
         _check.require(good, "kv_rows" + where, f"be {heads} rows of k, 0 to {kv_heads - 1}", list(self.kv_rows))
         _check.finite_above("scaling" + where, self.scaling, 0.0)
+        _check.require(self.scaling <= _STEEPEST, "scaling" + where, f"be at most {_STEEPEST:g}", self.scaling)
         wide = next((a.shape[-1] for a in (self.x, self.z, self.attention_output) if a is not None), None)
         value_dim = next((a.shape[-1] for a in (self.v, self.w_o) if a is not None), None)
         for name in ("x", "z", "attention_output"):

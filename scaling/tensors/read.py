@@ -27,7 +27,7 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: floa
     below `L3/` layer 3, and below `L3H5/` one head of it, without the axis of heads; then `X` and `Z` are below `L3/`. A
     leading axis of sequences may be there, in all or none of a layer's activations. kv_heads divides heads, and consecutive
     query heads share a key head. Without `scaling`, for a layer or for all, it is 1/sqrt(head_dim), and `warnings` say so; the
-    argument `scaling`, > 0, goes before what the file says. Other names are ignored.
+    argument `scaling` goes before what the file says. Other names are ignored.
 
     **Raises:** `ValueError` for what is neither, arrays that are missing, pickled, not numbers or not finite, shapes that do
     not fit and fewer than 2 positions; for the arrays when their layer is read. `OSError` for a file that cannot be opened.

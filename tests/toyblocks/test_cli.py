@@ -44,7 +44,7 @@ def refused(capsys, line: str | list[str]) -> str:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "A command must be given, one of bound, construct, optimum, train, figure; see toyblocks --help."),
+        ("", "A command must be given, one of bound, construct, optimum, train, figure, heads; see toyblocks --help."),
         ("optimun backcopy --pattern sink", "Unknown command: 'optimun' (did you mean optimum?)."),
         ("optimum --pattern sink", "The command `optimum` must be given TASK; see toyblocks optimum --help."),
         ("optimum backcopy", "The command `optimum` must be given --pattern; see toyblocks optimum --help."),
