@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from threadpoolctl import threadpool_limits
 
 from scaling import _check, tail
 from scaling.schedule import LOG_GROWTH, NAMES
@@ -121,7 +122,8 @@ def head_temperatures(tensors: Tensors, *, top: int | float = 32, rows: int | fl
     for layer in tensors.layers:
         must = f"be below {layer.n - 1}, the keys of the last row of layer {layer.index} without token 0"
         _check.require(top < layer.n - 1, "top", must, top)
-        heads += [_head(layer, i, late_rows(layer, i, top=top, rows=rows), top) for i in range(len(layer.heads))]
+        with threadpool_limits(1, "blas"):  # the matrices are small: more threads wait for one another
+            heads += [_head(layer, i, late_rows(layer, i, top=top, rows=rows), top) for i in range(len(layer.heads))]
     return TemperatureReport(tuple(heads), (*tensors.warnings, *warnings_of(heads, top)), top)
 
 
