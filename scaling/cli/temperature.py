@@ -38,7 +38,7 @@ class Temperature(Command):
         given = tensors.load(self.file, self.scaling)
         from scaling.temperature import head_temperatures
 
-        report = head_temperatures(given, top=top, rows=rows)
+        report = head_temperatures(given, top=top, rows=rows, progress=True)
         answer = report.record() if self.json else _tables(report)
         if place is not None:
             from scaling.figure.temperature import draw_report

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
+from tqdm import tqdm
 
 from scaling import _check, tail
 from scaling.schedule import LOG_GROWTH, NAMES
@@ -101,7 +102,9 @@ class TemperatureReport:
         return {"heads": heads, "warnings": list(self.warnings), "top": self.top}
 
 
-def head_temperatures(tensors: Tensors, *, top: int | float = 32, rows: int | float = 128) -> TemperatureReport:
+def head_temperatures(
+    tensors: Tensors, *, top: int | float = 32, rows: int | float = 128, progress: bool = False
+) -> TemperatureReport:
     """How hot real heads are, on which side of the critical temperature, and what a longer context would do to them.
 
     From the exact scores of late queries: evenly spaced over the last quarter of every sequence, `rows` of a head in all (but
@@ -113,17 +116,20 @@ def head_temperatures(tensors: Tensors, *, top: int | float = 32, rows: int | fl
     Predictions for 2, 4 and 16 times the context take keys beyond the `top` nearest in proportion and those nearer from the
     fitted law, see `scaling.temperature.predict`; schedules are those of `scaling.schedule` with alpha = 1/exponent, and `level`
     is here the beta that keeps `kappa`. Nothing is random. Where the model misses the present top weight by more than 0.05, as on
-    queries off the support of the keys, the predictions are withheld.
+    queries off the support of the keys, the predictions are withheld. `progress` shows a bar on stderr, if that is a terminal.
 
     **Raises:** `ValueError` unless `top` is at least 8 and below the number of keys that late rows see, `rows` at least 1.
     """
     top, rows = _check.whole("top", top, 8), _check.whole("rows", rows, 1)
     heads = []
-    for layer in tensors.layers:
-        must = f"be below {layer.n - 1}, the keys of the last row of layer {layer.index} without token 0"
-        _check.require(top < layer.n - 1, "top", must, top)
-        with threadpool_limits(1, "blas"):  # the matrices are small: more threads wait for one another
-            heads += [_head(layer, i, late_rows(layer, i, top=top, rows=rows), top) for i in range(len(layer.heads))]
+    # One thread, since the matrices are small: more threads wait for one another.
+    with threadpool_limits(1, "blas"), tqdm(unit=" heads", disable=None if progress else True) as bar:
+        for layer in tensors.layers:
+            must = f"be below {layer.n - 1}, the keys of the last row of layer {layer.index} without token 0"
+            _check.require(top < layer.n - 1, "top", must, top)
+            for i in range(len(layer.heads)):
+                heads.append(_head(layer, i, late_rows(layer, i, top=top, rows=rows), top))
+                bar.update()
     return TemperatureReport(tuple(heads), (*tensors.warnings, *warnings_of(heads, top)), top)
 
 
