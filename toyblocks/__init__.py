@@ -1,6 +1,7 @@
-"""Single-block transformers that switch attention off: what a sink costs, what a diagonal pattern costs.
+"""Single-block transformers that switch attention off: what a sink costs, what a diagonal pattern costs; the geometry behind it,
+and what the heads of real models do.
 
-Source of the theorems: section 7 and Appendix D of "Sink vs. diagonal patterns as mechanisms for attention switch and
+Source of the theorems: "Sink vs. diagonal patterns as mechanisms for attention switch and
 oversmoothing prevention".
 """
 

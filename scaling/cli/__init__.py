@@ -57,5 +57,8 @@ def _scaling() -> "Program":
     from scaling.cli.base import Program
     from scaling.cli.command import COMMANDS
 
-    about = "What softmax attention does when the context grows: exact values, limit laws and simulation on the sphere."
+    about = (
+        "What softmax attention does when the context grows: exact values, limit laws and simulation on the sphere, and the "
+        "temperatures of real heads."
+    )
     return Program("scaling", about, COMMANDS)

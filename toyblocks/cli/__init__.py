@@ -19,5 +19,8 @@ def _toyblocks() -> "Program":
     from scaling.cli.base import Program
     from toyblocks.cli.command import COMMANDS
 
-    about = "What a sink and a diagonal pattern cost one transformer block: in closed form, certified, bounded and trained."
+    about = (
+        "What a sink and a diagonal pattern cost one transformer block: in closed form, certified, bounded and trained; and what "
+        "the heads of a real model do."
+    )
     return Program("toyblocks", about, COMMANDS)

@@ -169,7 +169,7 @@ def _draw_agreement(axes: Axes, data: xarray.Dataset) -> None:
         edge = {} if marker == "x" else {"mec": "black", "mew": 0.3}
         axes.plot(predicted[mask], measured[mask], marker, color=color, ms=size, label=f"regime {name}", zorder=3, **edge)
     axes.set(xlim=(low, high), ylim=(low, high), xlabel=r"predicted change of $\rho$", ylabel=r"measured change of $\rho$")
-    axes.locator_params(nbins=5)
+    axes.locator_params(nbins=6, min_n_ticks=4)
     axes.legend(loc="upper left", borderaxespad=0.2, handletextpad=0.2)
 
 
