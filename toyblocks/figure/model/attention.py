@@ -66,7 +66,7 @@ def patterns(matrices: Sequence[Float[np.ndarray, "n n"]], titles: Sequence[str]
     columns = 4
     with style():
         rows = -(-len(matrices) // columns)
-        figure = Figure(figsize=(WIDTH, 2.0 * rows + 0.5), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.75 * rows + 0.4), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, matrix, title in zip(panels, matrices, titles, strict=False):
             image = axes.imshow(np.sqrt(matrix), cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
@@ -74,7 +74,8 @@ def patterns(matrices: Sequence[Float[np.ndarray, "n n"]], titles: Sequence[str]
             axes.tick_params(labelsize=6)
         for axes in panels[len(matrices) :]:
             axes.axis("off")
-        figure.supxlabel(f"key position; tokens: {''.join(tokens)}"[:140] + " ...", fontsize=7)
+        text = " ".join("".join(tokens).split())
+        figure.supxlabel(f"key position; the tokens: {text[:90]} ...", fontsize=7)
         figure.supylabel("query position", fontsize=8)
         bar = figure.colorbar(image, ax=panels.tolist(), shrink=0.6, ticks=np.sqrt([0, 0.1, 0.25, 0.5, 1]))
         bar.ax.set_yticklabels(["0", ".1", ".25", ".5", "1"])

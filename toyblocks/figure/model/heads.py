@@ -56,7 +56,7 @@ def errors(data: xarray.Dataset) -> Figure:
             axes.plot(place, each.mean(axis=0), ls="", marker=marker, ms=2.5, color=color, label=label)
         _heads_axis(axes, last)
         axes.set_ylabel("|measured $-$ Theorem 5.1|")
-        axes.legend(loc="upper left", ncols=2)
+        axes.legend(loc="upper right", ncols=2)
         return figure
 
 
@@ -82,7 +82,7 @@ def changes(data: xarray.Dataset, before: str, after: str, ylabel: str) -> Figur
                 )  # fmt: skip
         _heads_axis(axes, data)
         axes.set_ylabel(ylabel)
-        axes.legend(ncols=3, fontsize=6.5, loc="best")
+        figure.legend(ncols=6, fontsize=7, loc="outside lower center", handletextpad=0.1)
         return figure
 
 
@@ -109,7 +109,7 @@ def against_uniformity(data: xarray.Dataset) -> Figure:
         for label, chosen, color, marker in kinds:
             axes.plot(dense[chosen], values[chosen], ls="", marker=marker, ms=3.5, color=color, label=f"{label} ({chosen.sum()})")
         centres, means, spread = binned(dense, values)
-        axes.errorbar(centres, means, 1.96 * spread, color="black", capsize=2, lw=1.2, label="mean of bin, 95% of heads' error")
+        axes.errorbar(centres, means, 1.96 * spread, color="black", capsize=2, lw=1.2, label="means of bins, 1.96 s.e.")
         axes.axvline(0.6, color="#777777", ls=":", lw=0.8)
         axes.set(xlabel="uniformity $u(A)$ of (12)", ylabel="relative change of $\\rho$", xlim=(0, 1))
         axes.set_yscale("symlog", linthresh=0.1)

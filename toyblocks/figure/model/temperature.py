@@ -51,6 +51,8 @@ def temperatures(data: xarray.Dataset, uniform: float) -> Figure:
         panels[0].plot(place, data.hill.values[order], color=MIDDLE, ls="", marker="v", ms=1.8, label="Hill (biased)")
         panels[0].axhline(uniform, color="#777777", ls="--", lw=1, label=f"uniform keys, {uniform:g}")
         panels[0].set(yscale="log", xlabel="heads, by exponent", ylabel="local exponent $1/\\alpha$")
+        panels[0].set_yticks([10, 30, 100, 300], ["10", "30", "100", "300"])
+        panels[0].minorticks_off()
         for chosen, color, marker, label in ((~passes, LIGHT, "s", "withheld"), (passes, DARK, "o", "predicted")):
             panels[1].plot(data.top_weight[chosen], data.checked[chosen], ls="", marker=marker, ms=3, color=color,
                            label=f"{label} ({chosen.sum()})")  # fmt: skip

@@ -16,9 +16,9 @@ def cosines(data: xarray.Dataset, plain: xarray.Dataset) -> Figure:
     token is a word. Boxes are quartiles, whiskers reach the extremes.
     """
     panels = [
-        ("(a) BOS, $Z$ without the norm's scale", data.cosine.sel(scaled=0)),
-        ("(b) BOS, norm's scale applied", data.cosine.sel(scaled=1)),
-        ("(c) first word, no BOS, without scale", plain.cosine.sel(scaled=0)),
+        ("(a) BOS, without scale", data.cosine.sel(scaled=0)),
+        ("(b) BOS, with scale", data.cosine.sel(scaled=1)),
+        ("(c) first word, without scale", plain.cosine.sel(scaled=0)),
     ]
     with style():
         figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
@@ -45,6 +45,8 @@ def value_ranks(data: xarray.Dataset) -> Figure:
             boxes(axes, each.values.reshape(len(each), -1))
             axes.set_title("all sources" if name == "all" else name, fontsize=8)
             axes.set_ylabel("relative rank" if name in ("all", names[0], names[2]) else "")
+            axes.set_ylim(min(float(ranks.min()) - 0.03, 0.95), 1.02)
+        mosaic["all"].tick_params(labelbottom=True)
         for name in names[2:4]:
             mosaic[name].set_xlabel("layer")
         return figure
