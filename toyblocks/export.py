@@ -94,7 +94,8 @@ def record(
                 each.append(array if name in _PER_SEQUENCE or not each else each[0])
     full = {name: each for name, each in kept.items() if len(each) == len(ids)}  # confirmed on every sequence
     if not full:
-        _check.reject("model", "have a layer with attention softmax(scaling q k^T)", f"of layers that have not: {[*said][0]}")
+        first = next(iter(said)).removesuffix(".")
+        _check.reject("model", "have a layer with attention softmax(scaling q k^T)", f"of layers that have not: {first}")
     result = {name: np.stack(each) if name.split("/")[1] in _PER_SEQUENCE else each[0] for name, each in full.items()}
     return {**result, "token_ids": np.asarray(token_ids, np.int64)}, tuple(said)
 
@@ -273,7 +274,9 @@ def _outputs(
     """Adds `W_O` and `attention_output` to the layer; says which of them it left out."""
     left_out = "`W_O` and `attention_output` are left out, since"
     update = _numpy(run["output"][0])
-    if "X" in layer and not any(_is(into, layer["X"] + update, tolerance) for _, into, _ in run["around"]):
+    if "X" not in layer:
+        return [f"{left_out} whether they are added to the stream as they are is not known without `X`"]
+    if not any(_is(into, layer["X"] + update, tolerance) for _, into, _ in run["around"]):
         return [f"{left_out} X + output goes nowhere: another norm or a factor stands between, or the MLP beside"]
     _, heads, size = mixed.shape
     for weight, bias in _matrices(attention, update.shape[-1], heads * size):
