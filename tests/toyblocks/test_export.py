@@ -71,11 +71,15 @@ def weights(layer):
 def test_weights_from_the_file_are_the_models_own(tmp_path, kind):
     model = tiny(kind)
     messages = export(model, IDS, tmp_path / "tensors.npz")
+    arrays = np.load(tmp_path / "tensors.npz")
     tensors = scaling.read_tensors(tmp_path / "tensors.npz")
     assert tensors.warnings == ()
     for layer, attention in zip(tensors.layers, eager(model, IDS), strict=True):
         assert layer.heads == (0, 1, 2, 3)
         np.testing.assert_allclose(weights(layer), attention, atol=2e-5)
+        v, w_o, update = (arrays[f"L{layer.index}/{name}"] for name in ("v", "W_O", "attention_output"))
+        sums = np.einsum("shij,shjr,hdr->sid", attention, v[:, list(layer.kv_rows)], w_o)
+        np.testing.assert_allclose(update, sums, atol=2e-4)  # without the bias that GPT-2 adds
     assert bool(messages) == (kind == "GPT2")
 
 
