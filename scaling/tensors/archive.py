@@ -1,74 +1,151 @@
 """Named arrays of a file, read one at a time: .npz without pickles, or .safetensors, told apart by what the file holds."""
 
 import contextlib
+import json
 import os
-import struct
+import stat
+import warnings
+import weakref
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scaling import _check
 
 _KINDS = "be an .npz or .safetensors file"
-_BROKEN = (ValueError, EOFError, NotImplementedError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second where it has no members
+_TYPES = {  # of safetensors, little-endian
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
 
 
 class Archive(Mapping[str, np.ndarray]):
     """The arrays of a file by name. A file whose names cannot be read is refused at once, an array that cannot be read when it
-    is asked for; both as `ValueError`, and what the file system refuses as `OSError`."""
+    is asked for; both as `ValueError`, and what the file system refuses as `OSError`.
+
+    The file is opened once and its names are read once, so that an array costs the same however many there are; it is closed
+    with the archive.
+    """
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = _check.path("file", path)
-        if self.path.is_dir():
-            raise ValueError(f"Argument `file` must {_KINDS}, but '{self.path}' is a directory.")
+        self._shown = printable(str(self.path))
+        mode = self.path.stat().st_mode
+        if not stat.S_ISREG(mode):  # opening a pipe waits, a device has no end
+            what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+            raise ValueError(f"Argument `file` must {_KINDS}, but '{self._shown}' is {what}.")
         with self.path.open("rb") as file:
             start = file.read(9)
-        self._npz = zipfile.is_zipfile(self.path)
-        if not self._npz and not _safetensors_header(start, self.path):
-            raise ValueError(f"Argument `file` must {_KINDS}, but '{self.path}' is neither.")
+        # An npz may have something before it; the end of a safetensors file may look like that of one.
+        npz = start.startswith(_ZIP) or not _safetensors_header(start, self.path)
+        if npz and not zipfile.is_zipfile(self.path):
+            raise ValueError(f"Argument `file` must {_KINDS}, but '{self._shown}' is neither.")
         with self._readable():
-            self._names = tuple(_npz_names(self.path) if self._npz else _safetensors_names(self.path))
+            self._file = _Npz(self.path) if npz else _Safetensors(self.path)
+        weakref.finalize(self, self._file.close)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._file.names)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._file.names)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
+        if name not in self._file.names:
             raise KeyError(name)
-        with self._readable(f"array `{name}` of "):
-            if not self._npz:
-                return _safetensors_array(self.path, name)
-            with np.load(self.path, allow_pickle=False) as arrays:
-                array = arrays[name]
-            if not isinstance(array, np.ndarray):  # NumPy hands out the bytes of what is no array
-                raise ValueError("it is no array")
-            return array
+        with self._readable(f"array `{printable(name)}` of "):
+            return self._file.array(name)
 
     @contextlib.contextmanager
     def _readable(self, what: str = "") -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except (OSError, MemoryError):
             raise
-        except _BROKEN as error:
-            reason = " ".join(str(error).split())[:200]
+        except Exception as error:  # what a broken header makes of Python's tokenizer and of the libraries can be anything
+            reason = printable(" ".join(str(error).split())[:200])
             must, was = "be a whole file", f"cannot be read ({reason})"
-            if "allow_pickle" in reason:
+            if "Object arrays cannot be loaded" in reason:
                 must, was = "hold arrays of numbers", "is pickled, which can run code"
-            raise ValueError(f"Argument `file` must {must}, but {what}'{self.path}' {was}.") from error
+            elif isinstance(error, _TypeOfNumbers):
+                must, was = "hold real numbers of 16 bits or more", f"is of type {reason}"
+            raise ValueError(f"Argument `file` must {must}, but {what}'{self._shown}' {was}.") from error
 
 
-def _npz_names(path: Path) -> Iterator[str]:
-    with zipfile.ZipFile(path) as members:
-        for name in members.namelist():
-            if name.endswith(".npy"):
-                yield name.removesuffix(".npy")
+class _TypeOfNumbers(Exception):
+    """A type that NumPy has no numbers for."""
+
+
+class _Npz:
+    """`names` of the members of a zip file, and their arrays."""
+
+    def __init__(self, path: Path) -> None:
+        self._members = zipfile.ZipFile(path)
+        try:
+            self.names: dict[str, Any] = {}
+            for member in self._members.infolist():
+                if member.filename.endswith(".npy"):
+                    name = member.filename.removesuffix(".npy")
+                    if name in self.names:
+                        raise ValueError(f"it holds `{name}` twice")
+                    self.names[name] = member
+        except BaseException:
+            self.close()
+            raise
+
+    def array(self, name: str) -> np.ndarray:
+        with self._members.open(self.names[name]) as member, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, of what a broken header says
+            return np.lib.format.read_array(member, allow_pickle=False)
+
+    def close(self) -> None:
+        self._members.close()
+
+
+class _Safetensors:
+    """`names` of the arrays, and the arrays: read by position, since what the library maps into memory counts as used until the
+    file is closed."""
+
+    def __init__(self, path: Path) -> None:
+        import safetensors
+
+        with safetensors.safe_open(path, "numpy"):  # checks that types, shapes and positions fit together and to the file
+            pass
+        self._file = path.open("rb")
+        try:
+            length = int.from_bytes(self._file.read(8), "little")
+            self._start = 8 + length
+            self.names: dict[str, Any] = json.loads(self._file.read(length))
+            self.names.pop("__metadata__", None)
+        except BaseException:
+            self.close()
+            raise
+
+    def array(self, name: str) -> np.ndarray:
+        about = self.names[name]
+        begin, end = about["data_offsets"]
+        self._file.seek(self._start + begin)
+        found = np.fromfile(self._file, np.uint8, end - begin)
+        if found.size < end - begin:
+            raise ValueError("it ends before the array does")
+        return found.view(_type(about["dtype"])).reshape(about["shape"])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _type(name: str) -> np.dtype:
+    if name == "BF16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    if name not in _TYPES:
+        raise _TypeOfNumbers(name)
+    return np.dtype(_TYPES[name])
 
 
 def _safetensors_header(start: bytes, path: Path) -> bool:
@@ -76,22 +153,6 @@ def _safetensors_header(start: bytes, path: Path) -> bool:
     return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size - 8
 
 
-def _safetensors_names(path: Path) -> list[str]:
-    import safetensors
-
-    try:
-        with safetensors.safe_open(path, "numpy") as arrays:
-            return list(arrays.keys())
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from error
-
-
-def _safetensors_array(path: Path, name: str) -> np.ndarray:
-    import ml_dtypes as _  # noqa: F401  # makes bfloat16 a dtype of NumPy
-    import safetensors
-
-    try:
-        with safetensors.safe_open(path, "numpy") as arrays:
-            return arrays.get_tensor(name)
-    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
-        raise ValueError(str(error)) from error
+def printable(text: str) -> str:
+    """A text that keeps to its line: what is not to be printed is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

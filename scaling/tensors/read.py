@@ -9,25 +9,27 @@ from typing import Any
 import numpy as np
 
 from scaling import _check
-from scaling.tensors.archive import Archive
+from scaling.tensors.archive import Archive, printable
 from scaling.tensors.layer import Layer
 
 _NAMES = ("q", "k", "v", "scaling", "X", "Z", "attention_output", "W_O", "W_V")
 _PER_HEAD = ("q", "k", "v", "W_O", "W_V", "scaling")
 _ALIASES = {"W_Vg": "W_V"}  # g for the norm's learnt scale
-_NAME = re.compile(rf"(?:L(?P<layer>\d+)(?:H(?P<head>\d+))?/)?(?P<name>{'|'.join((*_NAMES, *_ALIASES))})")
+_NAME = re.compile(rf"(?:L(?P<layer>[0-9]+)(?:H(?P<head>[0-9]+))?/)?(?P<name>{'|'.join((*_NAMES, *_ALIASES))})")
+_DIGITS = 6  # of the number of a layer or head
+_LISTED = 8  # runs of layers in a line
 
 
 def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: float | int | None = None) -> "Tensors":
     """The attention layers that a file .npz or .safetensors holds, or a mapping from names to arrays.
 
     Names are `q` [heads n head_dim], `k` [kv_heads n head_dim], both after rotary embedding, and where they are known `v`
-    [kv_heads n value_dim], `scaling` [], `X`, `Z` and `attention_output` [n d], `W_O` [heads d value_dim] or
-    [d heads*value_dim], `W_V` [kv_heads value_dim d] or [kv_heads*value_dim d], see `Layer`. As they are they name one layer,
-    below `L3/` layer 3, and below `L3H5/` one head of it, without the axis of heads; then `X` and `Z` are below `L3/`. A
-    leading axis of sequences may be there, in all or none of a layer's activations. kv_heads divides heads, and consecutive
-    query heads share a key head. Without `scaling`, for a layer or for all, it is 1/sqrt(head_dim), and `warnings` say so; the
-    argument `scaling` goes before what the file says. Other names are ignored.
+    [kv_heads n value_dim], `scaling` [], `X`, `Z` and `attention_output` [n d], `W_O` [heads d value_dim] or [d heads*value_dim],
+    `W_V` [kv_heads value_dim d] or [kv_heads*value_dim d], see `Layer`. As they are they name one layer, below `L3/` layer 3, and
+    below `L3H5/` one head of it, without the axis of heads; then `X`, `Z` and `attention_output` are below `L3/`. A leading axis
+    of sequences may be there, in all or none of a layer's activations. kv_heads divides heads, and consecutive query heads share
+    a key head. Without `scaling`, for a layer or for all, it is 1/sqrt(head_dim), and `warnings` say so; the argument `scaling`
+    goes before what the file says. Other names are ignored.
 
     **Raises:** `ValueError` for what is neither, arrays that are missing, pickled, not numbers or not finite, shapes that do
     not fit and fewer than 2 positions; for the arrays when their layer is read. `OSError` for a file that cannot be opened.
@@ -35,7 +37,7 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: floa
     if scaling is not None:
         scaling = _check.finite_above("scaling", scaling, 0.0)
     arrays = source if isinstance(source, Mapping) else Archive(source)
-    places: dict[tuple[int, int | None], dict[str, str]] = {}
+    places: dict[int, dict[int | None, dict[str, str]]] = {}
     shared: str | None = None
     plain = any("/" not in name and name in ("q", "k") for name in arrays)
     for name in arrays:
@@ -46,28 +48,35 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: floa
         if match["layer"] is None and not plain:
             shared = name if kind == "scaling" else shared
             continue
-        place = (int(match["layer"] or 0), None if match["head"] is None else int(match["head"]))
-        found = places.setdefault(place, {})
+        short = all(len(match[part] or "") <= _DIGITS for part in ("layer", "head"))
+        must = f"number layers and heads with at most {_DIGITS} digits"
+        _check.require(short, "file", must, f"of {name if len(name) <= 60 else name[:50] + '...'}")
+        layer, head = int(match["layer"] or 0), None if match["head"] is None else int(match["head"])
+        own = head is None or kind in _PER_HEAD
+        _check.require(own, "file", f"hold `{kind}` once for layer {layer}, as `L{layer}/{kind}`", f"of {name}, of one head")
+        found = places.setdefault(layer, {}).setdefault(head, {})
         _check.require(kind not in found, "file", f"hold one `{kind}` for each place", f"of two: {found.get(kind)} and {name}")
         found[kind] = name
-    entries = [_entry(layer, places, shared) for layer in sorted({layer for layer, _ in places})]
+    entries = [_entry(layer, places[layer], shared) for layer in sorted(places)]
     if not entries:
-        _check.reject("file", "hold `q` and `k`, `L0/q` or `L0H0/q`", f"of {', '.join(list(arrays)[:8]) or 'no names'}")
+        names = ", ".join(printable(str(name))[:60] for name in list(arrays)[:8])
+        _check.reject("file", "hold `q` and `k`, `L0/q` or `L0H0/q`", f"of {names or 'no names'}")
     open_ = [entry.layer for entry in entries if entry.scaling is None and scaling is None]
     note = f"`scaling` is absent from {layers_in_words(open_)}: 1/sqrt(head_dim) is assumed"
     return Tensors(Layers(arrays, entries, scaling), (note,) if open_ else ())
 
 
 def layers_in_words(layers: Sequence[int]) -> str:
-    """layer 3; layers 0-11, 13."""
+    """layer 3; layers 0-11, 13; of many runs the first 8: layers 0, 2, 4, 6, 8, 10, 12, 14 and 5 more."""
     runs: list[list[int]] = []
     for layer in sorted(layers):
         if runs and layer == runs[-1][1] + 1:
             runs[-1][1] = layer
         else:
             runs.append([layer, layer])
-    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
-    return f"layer{'s' if len(layers) > 1 else ''} {text}"
+    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:_LISTED])
+    left = sum(b - a + 1 for a, b in runs[_LISTED:])
+    return f"layer{'s' if len(layers) > 1 else ''} {text}" + (f" and {left} more" if left else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +89,9 @@ class _Entry:
     scaling: tuple[str, ...] | None
 
 
-def _entry(layer: int, places: Mapping[tuple[int, int | None], Mapping[str, str]], shared: str | None) -> _Entry:
-    whole = places.get((layer, None), {})
-    heads = {head: names for (of, head), names in places.items() if of == layer and head is not None}
+def _entry(layer: int, places: Mapping[int | None, Mapping[str, str]], shared: str | None) -> _Entry:
+    whole = places.get(None, {})
+    heads = {head: names for head, names in places.items() if head is not None}
     if heads:
         twice = [name for name in _PER_HEAD if name in whole and name != "scaling"]
         _check.require(not twice, "file", f"hold heads of layer {layer} together or singly", f"of both: {', '.join(twice)}")
