@@ -1,6 +1,7 @@
 """Names for attention patterns: section 3 of "Sink vs. diagonal patterns", and what uniform attention has of each pattern."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,36 +48,74 @@ def uniform_masses(n: int) -> Masses:
     return Masses(mean, mean, float(weights[1:].mean()) if n > 2 else None, mean)
 
 
-def label(masses: Masses, thresholds: Thresholds | None = None) -> str:
+def label(masses: Masses, thresholds: Thresholds | None = None, *, n: int | None = None, shared: Number = 0.0) -> str:
     """"sink", "diagonal", "lower_diagonal", two of them such as "sink+lower_diagonal", or "none".
 
-    The mass of a sink is that of the largest column, whichever token it is. Two patterns come before one, since a dual head may
-    have a single one above its threshold, too; of several pairs, or several patterns, the one of largest mass.
+    The sink is the first token where its mass makes a label with a sink; where it does not, the token with the largest column
+    may. Two patterns come before one, since a dual head may have a single one above its threshold, too; of several pairs, or
+    several patterns, the one of largest mass.
+
+    A joint mass counts every weight once, so that it is a share: with `n` tokens the lower diagonal has n - 2 of n - 1 rows, and
+    `shared`, the part of the largest column's mass that lies on the lower diagonal, is taken out of the sum of the two. Without
+    them the two means are added.
     """
     limits = thresholds or Thresholds()
-    pairs = {f"{a}+{b}": _mass(masses, a) + _mass(masses, b) for a, b in _PAIRS if _dual(masses, a, b, limits)}
-    if pairs:
-        return max(pairs, key=lambda name: pairs[name])
-    single = [name for name in _PATTERNS if _mass(masses, name) >= limits.single - _ROUNDING]
-    return max(single, key=lambda name: _mass(masses, name)) if single else "none"
+    first = _label(_Parts(masses, masses.sink, n, 0.0), limits)  # nothing is shared: row 1 is not of the lower diagonal
+    return first if "sink" in first else _label(_Parts(masses, masses.largest_column_mass, n, float(shared)), limits)
+
+
+def sink_is_first(masses: Masses, thresholds: Thresholds | None = None, *, n: int | None = None) -> bool:
+    """Whether the sink of a label is the first token."""
+    return "sink" in _label(_Parts(masses, masses.sink, n, 0.0), thresholds or Thresholds())
 
 
 def uniform_too(name: str, n: int, thresholds: Thresholds | None = None) -> bool:
     """Whether uniform attention over n tokens satisfies the thresholds of a label, which then says nothing."""
     limits, masses = thresholds or Thresholds(), uniform_masses(n)
-    first, _, second = name.partition("+")
+    parts, (first, _, second) = _Parts(masses, masses.sink, n, 0.0), name.partition("+")
     if second:
-        return _dual(masses, first, second, limits)
-    return name != "none" and _mass(masses, name) >= limits.single - _ROUNDING
+        return _dual(parts, first, second, limits)
+    return name != "none" and parts.mass(name) >= limits.single - _ROUNDING
 
 
-def _dual(masses: Masses, a: str, b: str, limits: Thresholds) -> bool:
-    first, second = _mass(masses, a), _mass(masses, b)
-    joint = first + second
-    return joint >= limits.joint - _ROUNDING and min(first, second) >= limits.part * joint - _ROUNDING
+def no_more_than_uniform(name: str, masses: Masses, n: int, *, first: bool = True) -> list[str]:
+    """The parts of a label whose mass is at most that of uniform attention over n tokens, from which nothing tells them; the sink
+    is the `first` token or that of the largest column."""
+    sink, uniform = masses.sink if first else masses.largest_column_mass, uniform_masses(n)
+    ours, theirs = _Parts(masses, sink, n, 0.0), _Parts(uniform, uniform.sink, n, 0.0)
+    return [part for part in name.split("+") if part != "none" and ours.mass(part) <= theirs.mass(part) + _ROUNDING]
 
 
-def _mass(masses: Masses, name: str) -> float:
-    if name == "sink":
-        return masses.largest_column_mass
-    return (masses.diagonal if name == "diagonal" else masses.lower_diagonal) or 0.0
+class _Parts(NamedTuple):
+    """Masses with one `sink`, first or largest, and what its sum with the lower diagonal would count twice."""
+
+    masses: Masses
+    sink: float
+    n: int | None
+    shared: float
+
+    def mass(self, name: str) -> float:
+        if name == "sink":
+            return self.sink
+        return (self.masses.diagonal if name == "diagonal" else self.masses.lower_diagonal) or 0.0
+
+    def joint(self, a: str, b: str) -> float:
+        total = self.mass(a) + self.mass(b)
+        if "lower_diagonal" in (a, b):
+            total -= self.mass("lower_diagonal") / (self.n - 1) if self.n is not None else 0.0
+            total -= self.shared if "sink" in (a, b) else 0.0
+        return total
+
+
+def _label(parts: _Parts, limits: Thresholds) -> str:
+    pairs = {f"{a}+{b}": parts.joint(a, b) for a, b in _PAIRS if _dual(parts, a, b, limits)}
+    if pairs:
+        return max(pairs, key=lambda name: pairs[name])
+    single = [name for name in _PATTERNS if parts.mass(name) >= limits.single - _ROUNDING]
+    return max(single, key=parts.mass) if single else "none"
+
+
+def _dual(parts: _Parts, a: str, b: str, limits: Thresholds) -> bool:
+    joint = parts.joint(a, b)
+    enough = min(parts.mass(a), parts.mass(b)) >= limits.part * joint - _ROUNDING
+    return joint >= limits.joint - _ROUNDING and enough

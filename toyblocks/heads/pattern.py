@@ -25,7 +25,8 @@ class Pattern(NamedTuple):
 
     `sink` on key 0, `diagonal` on a row's own key, `lower_diagonal` on the key before it (over rows 2, ..., n-1, since the key
     before row 1 is key 0; None for n = 2). `columns` [n]: on every key from the rows after it, over all n - 1 rows, of which
-    those that do not see it have 0; so `columns[0]` is `sink`, and a late key cannot be large by having few rows.
+    those that do not see it have 0; so `columns[0]` is `sink`, and a late key cannot be large by having few rows. `shared` [n]:
+    the part of `columns` that `lower_diagonal` has, too, of row j + 1 alone; 0 for key 0, whose row 1 it leaves out.
     `uniformity`: u(A) of (12), over all rows, row 0 counting 1. `mixed` [n value_dim]: A V, None where it was not asked for.
     """
 
@@ -33,6 +34,7 @@ class Pattern(NamedTuple):
     diagonal: float
     lower_diagonal: float | None
     columns: Float[np.ndarray, "n"]
+    shared: Float[np.ndarray, "n"]
     uniformity: float
     mixed: Float[np.ndarray, "n value_dim"] | None
 
@@ -78,9 +80,11 @@ def pattern(
             mixed[start:end] = weights @ v[:end]
             mixed[start:end] /= total[:, None]
     columns = np.maximum(columns - own, 0.0) / (n - 1)
+    shared = np.zeros(n)
+    shared[1:-1] = before[2:] / (n - 1)
     lower = float(before[2:].mean()) if n > 2 else None
     uniformity = float(uniformity_of_entropies(entropies))
-    return Pattern(float(columns[0]), float(own[1:].mean()), lower, columns, uniformity, mixed)
+    return Pattern(float(columns[0]), float(own[1:].mean()), lower, columns, shared, uniformity, mixed)
 
 
 def patterns(

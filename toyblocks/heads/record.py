@@ -12,7 +12,8 @@ class Head:
     which the warnings tell.
 
     **Pattern.** `layer`, `head`, their numbers in the model; `n` positions of `sequences` sequences. `label`, see
-    `toyblocks.heads.label`; `sink_token`, the position of the sink, None where the label has no sink. `sink`, `diagonal`,
+    `toyblocks.heads.label`; `sink_token`, the position of the sink, None where the label has no sink: the first token where its
+    mass suffices, else that of the largest column. `sink`, `diagonal`,
     `lower_diagonal` and `largest_column_mass` as in `Masses`, `largest_column` the position that the last is about;
     `uniform_baseline`, the same masses of uniform attention over n tokens. `uniformity`, u(A) of (12).
 
@@ -26,8 +27,10 @@ class Head:
     the head's attention (which sees the first token) and of X + W Z A_u^T with uniform attention over the other tokens;
     `predicted_rho_x_wz`, `predicted_rho_x_wzau`: rho-hat at lambda = 0 and 1. (Of X alone the prediction is an identity under
     RMSNorm.) `predicted_sign`: of the change from X + WZ to X + W Z A_u^T, +1 in regime i and -1 in ii under `positive`, else
-    None; `measured_change`, that change in rho; `agrees`, whether its sign is the predicted one. `rescaled_...`: the same rho
-    after the head's update times s_l of (11).
+    None; `measured_change`, that change in rho; `agrees`, whether its sign is the predicted one. The theorem is about the path
+    from no attention to uniform attention: attention on a sink is not on it, and `agrees` is about the path alone. Beside it
+    `change_with_attention`, from X + WZ to X + W Z A^T (Figure 8), and `change_to_uniform`, from there to X + W Z A_u^T
+    (Figure 9). `rescaled_...`: the same rho after the head's update times s_l of (11).
     """
 
     layer: int
@@ -61,6 +64,8 @@ class Head:
     predicted_sign: int | None = None
     measured_change: float | None = None
     agrees: bool | None = None
+    change_with_attention: float | None = None
+    change_to_uniform: float | None = None
     rescaled_rho_x_wz: float | None = None
     rescaled_rho_x_wza: float | None = None
     rescaled_rho_x_wzau: float | None = None

@@ -8,12 +8,12 @@ from tqdm import tqdm
 
 from scaling import _check
 from scaling.tensors import Layer, Tensors
-from toyblocks.heads.label import Masses, Thresholds, label, uniform_masses
+from toyblocks.heads.label import Masses, Thresholds, label, sink_is_first, uniform_masses
 from toyblocks.heads.notes import Notes, labels_to_doubt
 from toyblocks.heads.pattern import Pattern, patterns
 from toyblocks.heads.record import Head, HeadReport, LayerSummary
 from toyblocks.heads.spread import spread
-from toyblocks.heads.update import Stream, Update, stream, update
+from toyblocks.heads.update import Stream, Update, Vanishes, cosines, squared_norms, stream, update
 from toyblocks.hull import rank
 from toyblocks.oversmoothing import mean_norm, rescaling
 from toyblocks.representability import representability
@@ -21,6 +21,7 @@ from toyblocks.representability import representability
 _RANK_TOLERANCE = 1e-3  # of Figure 12
 _SAMPLE = 64  # positions at which what should be equal is compared
 _EQUAL = 0.02  # relative difference up to which it is: half precision passes
+_LARGEST = 1e15  # of an entry of the values, as of all tensors
 
 Values = Float[np.ndarray, "sequences kv_heads n value_dim"]
 
@@ -38,6 +39,9 @@ def label_heads(
     Averages are over sequences; moments over pairs of tokens of one sequence. Time is O(n^2) a head; memory that of one layer as
     its file has it, values after attention, and one block of rows a core: layers are read one at a time. `progress` shows a bar
     on stderr, if that is a terminal.
+
+    Theorem 5.1 is left out, and said to be, for a head whose update leaves a token at 0 up to rounding; the rescaling for a layer
+    whose heads change nothing.
 
     Raises `ValueError` for what the reader refuses and for zero vectors in X and Z.
     """
@@ -57,6 +61,7 @@ class _Attended(NamedTuple):
 
     masses: Masses
     largest_column: int
+    shared: float  # of the largest column's mass with the lower diagonal
     uniformity: float
     mixed: Float[np.ndarray, "sequences n value_dim"] | None
 
@@ -70,15 +75,16 @@ def _layer(layer: Layer, limits: Thresholds, longest: int, notes: Notes, bar: An
         bar.update()
     ranks = [] if values is None else list(spread(lambda row: _ranks(values[:, row]), range(values.shape[1])))
     scale = None if flow is None else _scale(layer, attended, notes)
-    updates = [] if flow is None else _updates(layer, flow, values, attended, scale)
+    updates = [] if flow is None else _updates(layer, flow, values, attended, scale, notes)
     heads = []
     for place, (number, row, found) in enumerate(zip(layer.heads, layer.kv_rows, attended, strict=True)):
-        pattern_label = label(found.masses, limits)
+        pattern_label = label(found.masses, limits, n=layer.n, shared=found.shared)
+        sink = 0 if sink_is_first(found.masses, limits, n=layer.n) else found.largest_column
         head: dict[str, Any] = {**vars(found.masses), **(ranks[row] if ranks else {}), **(updates[place] if updates else {})}
         heads.append(
             Head(
                 layer=layer.index, head=number, n=layer.n, sequences=len(layer.q), label=pattern_label,
-                sink_token=found.largest_column if "sink" in pattern_label else None, largest_column=found.largest_column,
+                sink_token=sink if "sink" in pattern_label else None, largest_column=found.largest_column,
                 uniform_baseline=uniform_masses(layer.n), uniformity=found.uniformity, **head,
             )
         )  # fmt: skip
@@ -91,14 +97,23 @@ def _layer(layer: Layer, limits: Thresholds, longest: int, notes: Notes, bar: An
 
 
 def _updates(
-    layer: Layer, flow: Stream, values: Values | None, attended: list[_Attended], scale: float | None
+    layer: Layer, flow: Stream, values: Values | None, attended: list[_Attended], scale: float | None, notes: Notes
 ) -> list[dict[str, Any]]:
-    def one(place: int) -> dict[str, Any]:
+    def one(place: int) -> dict[str, Any] | Vanishes:
         mixed = attended[place].mixed
         assert values is not None and mixed is not None and layer.w_o is not None
-        return _theorem(flow, update(flow, values[:, layer.kv_rows[place], 1:], mixed[:, 1:], layer.w_o[place], scale))
+        try:
+            found = update(flow, values[:, layer.kv_rows[place], 1:], mixed[:, 1:], layer.w_o[place], scale)
+        except Vanishes as error:
+            return error
+        return _theorem(flow, found)
 
-    return list(spread(one, range(len(attended))))
+    made = []
+    for head, found in zip(layer.heads, spread(one, range(len(attended))), strict=True):
+        if isinstance(found, Vanishes):
+            notes.of_head(f"no Theorem 5.1, since {found}", f"L{layer.index}H{head}")
+        made.append({} if isinstance(found, Vanishes) else found)
+    return made
 
 
 def _mean(found: list[Pattern]) -> _Attended:
@@ -112,7 +127,9 @@ def _mean(found: list[Pattern]) -> _Attended:
         float(columns[largest]),
     )
     mixed = [each.mixed for each in found if each.mixed is not None]
-    return _Attended(masses, largest, float(np.mean([each.uniformity for each in found])), np.stack(mixed) if mixed else None)
+    shared = float(np.mean([each.shared[largest] for each in found]))
+    uniformity = float(np.mean([each.uniformity for each in found]))
+    return _Attended(masses, largest, shared, uniformity, np.stack(mixed) if mixed else None)
 
 
 def _values(layer: Layer, notes: Notes) -> Values | None:
@@ -122,10 +139,15 @@ def _values(layer: Layer, notes: Notes) -> Values | None:
         if z is None or w_v is None:
             notes.absent("ranks", layer.index, ["v"])
             return None
-        return np.stack([z @ each.T for each in w_v], axis=1)
+        made = np.stack([z @ each.T for each in w_v], axis=1)
+        size = max(float(np.abs(each).max()) for each in made)
+        must = f"make values of at most {_LARGEST:g} in size"
+        _check.require(size <= _LARGEST, f"W_V of layer {layer.index}", must, f"of {size:g}")
+        return made
     if z is not None and w_v is not None:
         at = _sample(layer.n)
-        made = np.stack([z[:, at] @ each.T for each in w_v], axis=1)
+        wide = z[:, at].astype(np.float64)
+        made = np.stack([wide @ each.T for each in w_v], axis=1)
         if (difference := _difference(made, layer.v[:, :, at])) > _EQUAL:
             sentence = "`v` is not Z W_V^T in {} and is used: a bias is in it, or `W_V` is without the norm's learnt scale"
             notes.say(f"{sentence} (relative difference {difference:.1g})", layer.index)
@@ -150,11 +172,14 @@ def _scale(layer: Layer, attended: list[_Attended], notes: Notes) -> float | Non
     assert layer.w_o is not None
     mixed = [each.mixed for each in attended if each.mixed is not None]
     at = _sample(layer.n)
-    whole = sum(each[:, at] @ w_o.T for each, w_o in zip(mixed, layer.w_o, strict=True))
+    whole = sum(each[:, at].astype(np.float64) @ w_o.T for each, w_o in zip(mixed, layer.w_o, strict=True))
     if (difference := _difference(np.asarray(whole), layer.attention_output[:, at])) > _EQUAL:
         sentence = "the heads do not add up to `attention_output` in {}: (11) averages over those that are there"
         notes.say(f"{sentence} (relative difference {difference:.1g})", layer.index)
     norms = list(spread(lambda pair: mean_norm(*pair), list(zip(mixed, layer.w_o, strict=True))))
+    if not any(norms):
+        notes.skipped("rescaling", layer.index, "every head's update is 0")
+        return None
     return rescaling(layer.attention_output, np.array(norms))
 
 
@@ -169,6 +194,7 @@ def _theorem(flow: Stream, found: Update) -> dict[str, Any]:
         "predicted_rho_x_wz": float(found.predicted[0]), "predicted_rho_x_wzau": float(found.predicted[1]),
         "predicted_sign": sign, "measured_change": wzau - wz,
         "agrees": None if sign is None else bool(np.sign(wzau - wz) == sign),
+        "change_with_attention": wza - wz, "change_to_uniform": wzau - wza,
         **{f"rescaled_rho_x_{name}": value for name, value in again.items()},
     }  # fmt: skip
 
@@ -184,21 +210,14 @@ def _tokens(layer: Layer, longest: int, notes: Notes) -> dict[str, Any]:
     if layer.z is None:
         notes.absent("tokens", layer.index, ["Z"])
         return {}
-    cosines = []
-    for z in layer.z:
-        lengths = np.sqrt(np.einsum("td,td->t", z, z))
-        nonzero, shortest = bool(lengths.min() > 0), int(lengths.argmin())
-        _check.require(nonzero, f"Z of layer {layer.index}", "have no zero vector", f"of one at position {shortest}")
-        cosines.append(z[1:] @ (z[0] / lengths[0]) / lengths[1:])
-    found: dict[str, Any] = {
-        "bos_cosine_smallest": float(np.min(cosines)), "bos_cosine_largest": float(np.max(cosines)),
-    }  # fmt: skip
+    found = cosines(layer.z, squared_norms(layer.z, f"Z of layer {layer.index}", first=0))
+    about: dict[str, Any] = {"bos_cosine_smallest": float(found.min()), "bos_cosine_largest": float(found.max())}
     if layer.n > longest:
         notes.skipped("half_spaces", layer.index, f"more than {longest} positions")
-        return found
+        return about
     spaces = representability(layer.z[0])
     known = spaces.representable or spaces.excluded
-    return found | {
+    return about | {
         "representable": spaces.representable if known else None,
         "sink_margin": spaces.sink.margin, "attending_margin": spaces.attending.margin, "independent": spaces.automatic,
     }  # fmt: skip
@@ -209,5 +228,7 @@ def _sample(n: int) -> np.ndarray:
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> float:
-    size = float(np.linalg.norm(b))
+    """Relative to the larger of the two; in float64, where squares of what files hold are finite."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    size = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
     return float(np.linalg.norm(a - b)) / size if size > 0 else 0.0
