@@ -61,7 +61,10 @@ class Heads(Command):
 
         found = values.numbers("thresholds", self.thresholds)
         _check.require(len(found) == 3, "thresholds", "be three numbers", self.thresholds)
-        return Thresholds(*found)
+        try:
+            return Thresholds(*found)
+        except ValueError:  # names the field
+            _check.reject("thresholds", "be in (0, 1], the last in [0, 1]", self.thresholds)
 
 
 def _tables(report: "HeadReport") -> dict[str, Any]:

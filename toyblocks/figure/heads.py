@@ -178,7 +178,7 @@ def _draw_regimes(axes: Axes, data: xarray.Dataset) -> None:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(data.tr_bww.values > 0, data.beta_tr_bw.values / data.tr_bww.values, np.nan)
     (low, high), known = _limits(predicted, measured), ratio[np.isfinite(ratio)]
-    left, right = 1.15 * min(-2.0, *known), 1.15 * max(1.0, *known)
+    left, right = 1.15 * min([-2.0, *known]), 1.15 * max([1.0, *known])
     axes.fill_between([0, right], low, 0, color="#eeeeee", lw=0, zorder=0)
     axes.fill_between([left, -1], 0, high, color="#eeeeee", lw=0, zorder=0)
     for x in (-1, 0):
