@@ -1,16 +1,20 @@
 """Files of a model's tensors: every layout of names gives the same layers, and what is wrong is named."""
 
+import gc
 import json
+import os
 import zipfile
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors
 from safetensors.numpy import save_file
 
 from scaling import read_tensors
 from scaling.tensors import Layer
+from scaling.tensors.read import layers_in_words
 
 SHIPPED = Path(__file__).parent.parent / "data" / "smollm2-heads"
 RNG = np.random.default_rng(3)
@@ -191,6 +195,18 @@ BAD = {
         lambda a: a.update(W_Vg=a["W_V"]),
         "must hold one `W_V` for each place",
     ),
+    "X of a head": (
+        lambda a: (a.clear(), a.update({f"L3H0/{name}": np.ones((N, 2)) for name in ("q", "k", "X")})),
+        "must hold `X` once for layer 3, as `L3/X`, but was of L3H0/X, of one head",
+    ),
+    "large numbers": (
+        lambda a: a.update({f"L{10**6}/q": a["q"]}),
+        "must number layers and heads with at most 6 digits, but was of L1000000/q",
+    ),
+    "unreadable names": (
+        lambda a: (a.clear(), a.update({"a\nb": np.ones(2), "\x1b[31mred": np.ones(2)})),
+        r"but was of a\\nb, \\x1b\[31mred\.$",
+    ),
     "two layouts": (
         lambda a: a.update({"L0H0/q": a["q"][0],
         "L0H0/k": a["k"][0]}), "hold heads of layer 0 together or singly",
@@ -250,3 +266,67 @@ def test_other_files_are_refused(tmp_path):
         members.writestr("k.npy", b"not an array")
     with pytest.raises(ValueError, match="Argument `file` must"):
         read_tensors(path).layers[0]
+
+
+def test_broken_headers_are_one_line(tmp_path):
+    """Of arrays so large that NumPy reads the header before the checksum of the member is known."""
+    path = tmp_path / "a.npz"
+    np.savez(path, q=np.ones((2, 90, 90)), k=np.ones((2, 90, 90)))
+    whole = path.read_bytes()
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (2, 90, 90), }"
+    assert whole.count(header) == 2
+    for place, spoilt in (0, b"["), (8, b" "), (10, b"("), (15, b"'"), (35, b"\0"), (50, b"["), (51, b"'"), (53, b"("), (61, b"("):
+        bad = header[:place] + spoilt + header[place + 1 :]
+        path.write_bytes(whole.replace(header, bad))
+        with pytest.raises(ValueError, match="Argument `file` must be a whole file, but array `.` of .* cannot be read") as caught:
+            read_tensors(path).layers[0]
+        assert "\n" not in str(caught.value)
+
+
+def test_what_decides_the_kind_of_a_file(tmp_path):
+    given, path = arrays(), tmp_path / "a"
+    (layer,) = read_tensors(given).layers
+    given["X"][-1, -1] = np.frombuffer(b"PK\5\6", np.float32)[0]  # as the end of a zip file has it
+    save_file(given, path)
+    assert zipfile.is_zipfile(path) and np.array_equal(read_tensors(path).layers[0].k, layer.k)
+    np.savez(tmp_path / "a.npz", allow_pickle=True, **given)
+    path.write_bytes(b"#!/bin/sh\n" + (tmp_path / "a.npz").read_bytes())  # archives that unpack themselves
+    assert np.array_equal(read_tensors(path).layers[0].k, layer.k)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"must be an \.npz or \.safetensors file, but '.*link' is not a regular file"):
+        read_tensors(tmp_path / "link")
+
+
+def test_reasons_are_true(tmp_path):
+    path = tmp_path / "a"
+    save_file({name: np.ones((1, 2, 3)).astype(ml_dtypes.float8_e4m3fn) for name in "qk"}, path)
+    message = "must hold real numbers of 16 bits or more, but array `k` of .* is of type F8_E4M3"
+    with pytest.raises(ValueError, match=message):
+        read_tensors(path).layers[0]
+    with zipfile.ZipFile(path, "w") as members:
+        members.writestr("q.npy", b"\x93NUMPY\2\0" + (20000).to_bytes(4, "little") + b" " * 20000)
+        members.writestr("k.npy", b"")
+    with pytest.raises(ValueError, match=r"must be a whole file, but array `q` of .* cannot be read \(Header info length"):
+        read_tensors(path).layers[0]
+
+
+def test_a_file_is_opened_once_and_closed(tmp_path, monkeypatch):
+    given = {f"L{layer}H{head}/{name}": np.full((2, 1), layer) for layer in range(9) for head in range(3) for name in "qk"}
+    np.savez(tmp_path / "a.npz", allow_pickle=True, **given)
+    save_file(given, tmp_path / "a.safetensors")
+    opened, zip_file, safe_open = [], zipfile.ZipFile, safetensors.safe_open
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *a: opened.append(zip_file(*a)) or opened[-1])
+    monkeypatch.setattr(safetensors, "safe_open", lambda *a: opened.append(safe_open(*a)) or opened[-1])
+    for name in ("a.npz", "a.safetensors"):
+        opened.clear()
+        tensors = read_tensors(tmp_path / name)
+        assert [int(layer.q[0, 2, 1, 0]) for layer in tensors.layers] == list(range(9)) and len(opened) == 1
+    assert opened.clear() is None and len(read_tensors(tmp_path / "a.npz").layers) == 9
+    gc.collect()
+    assert len(opened) == 1 and opened[0].fp is None
+
+
+def test_layers_in_words():
+    assert layers_in_words([3]) == "layer 3" and layers_in_words([13, *range(12)]) == "layers 0-11, 13"
+    assert layers_in_words([*range(0, 16, 2), 20, 21, 30]) == "layers 0, 2, 4, 6, 8, 10, 12, 14 and 3 more"
