@@ -1,5 +1,6 @@
 """Reports on heads: four real ones against stored values, random ones against n x n matrices in float64, and constructed ones."""
 
+import dataclasses
 import json
 import tracemalloc
 from pathlib import Path
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 
 from scaling import read_tensors
 from toyblocks import label_heads
+from toyblocks.figure.heads import draw_report
 from toyblocks.heads import HeadReport, Masses, Thresholds, label, pattern, uniform_masses
+from toyblocks.heads import update as update_file
 from toyblocks.heads.label import uniform_too
 from toyblocks.oversmoothing import assess, mean_norm, rescaling, rho, rho_after, uniformity
+from toyblocks.representability import Representability
 
 SHIPPED = Path(__file__).parent.parent / "data" / "smollm2-heads"
 RNG = np.random.default_rng(5)
@@ -357,3 +361,107 @@ def test_what_is_refused(small):
     for name, value in (("single", 0.0), ("joint", 1.5), ("part", -0.1)):
         with pytest.raises(ValueError, match=f"Argument `{name}` must be"):
             Thresholds(**{name: value})
+
+
+def label_by_cells(a: np.ndarray) -> tuple[str, int | None]:
+    """Labels and sinks by sets of cells, each counted once; rows from 1 on, and the lower diagonal from row 2 on."""
+    n = len(a)
+    i, j = np.indices((n, n))
+    cells = {"diagonal": (i == j) & (i > 0), "lower_diagonal": (i == j + 1) & (i > 1)}
+    columns = [(j == key) & (i > key) for key in range(n)]
+    best = int(np.argmax([a[column].sum() for column in columns]))
+    for sink in (0, best):
+        here = {**cells, "sink": columns[sink]}
+        alone = {name: a[cell].sum() / (n - 1 - (name == "lower_diagonal")) for name, cell in here.items()}
+        pairs = {}
+        for first, second in (("sink", "lower_diagonal"), ("sink", "diagonal"), ("diagonal", "lower_diagonal")):
+            joint = a[here[first] | here[second]].sum() / (n - 1)
+            assert joint <= 1 + 1e-12
+            if joint >= 0.6 and min(alone[first], alone[second]) >= 0.1 * joint:
+                pairs[f"{first}+{second}"] = joint
+        single = {name: mass for name, mass in alone.items() if mass >= 0.4}
+        found = max(pairs or single or {"none": 0.0}, key=lambda name: (pairs or single or {"none": 0.0})[name])
+        if "sink" in found:
+            return found, sink
+    return found, None
+
+
+def test_labels_count_a_weight_once_and_the_first_token_first():
+    rng, n = np.random.default_rng(8), 7
+    sharp = rng.exponential(size=(200, n, n)) ** 3 * np.tri(n)
+    sharp[:, :, 0] *= rng.uniform(0, 3, (200, 1))
+    sharp[:, 3:, 2] *= rng.uniform(0, 9, (200, 1))
+    sharp[:100] += np.eye(n, k=-1) * rng.uniform(0, 9, (100, 1, 1))
+    sharp[100:] += np.eye(n) * rng.uniform(0, 9, (100, 1, 1))
+    sharp /= sharp.sum(axis=2, keepdims=True)
+    found = report(with_attention(*sharp))
+    expected = [label_by_cells(a) for a in sharp]
+    assert [(head.label, head.sink_token) for head in found.heads] == expected
+    assert {name for name, _ in expected} > {"sink", "diagonal", "lower_diagonal", "sink+lower_diagonal", "none"}
+    assert {sink for _, sink in expected} > {None, 0, 2}
+    # The labels are not those of the largest column alone, nor of sums that count weights twice.
+    assert any(head.sink_token == 0 != head.largest_column for head in found.heads)
+    assert any(label(masses_of(a)) != name for a, (name, _) in zip(sharp, expected, strict=True))
+    (head,) = report(with_attention(0.6 * np.eye(20) + 0.4 * uniform_attention(20))).heads
+    assert (head.label, head.sink_token) == ("diagonal", None)
+    a = 0.54 * np.eye(20) + 0.06 * np.eye(20)[[0] * 20]
+    for i in range(20):  # the rest on token 11, and before it on no token in particular
+        a[i, 11 if i > 11 else slice(min(i, 1), max(i - 1, 1))] += 0.4 / (1 if i > 11 else max(i - 2, 1))
+    (head,) = report(with_attention(a / a.sum(axis=1, keepdims=True))).heads
+    assert head.label == "sink+diagonal" and head.largest_column == 11 and head.sink_token == 0
+
+
+def test_parts_that_uniform_attention_has_are_warned_of():
+    lower = np.eye(10, k=-1)
+    lower[0, 0] = 1
+    found = report(with_attention(lower, 0.8 * lower + 0.2 * np.eye(10)[[0] * 10]))
+    assert [head.label for head in found.heads] == ["sink+lower_diagonal"] * 2
+    line = "the sink of the label `sink+lower_diagonal` has no more mass than in uniform attention over n = 10 tokens: L0H0"
+    assert line in found.warnings
+
+
+def test_degenerate_heads_leave_the_others_alone(small):
+    """A layer that is cut out, and a head that is minus the residual stream, beside the layer as it is."""
+    made, whole = small
+    d = made["X"].shape[-1]
+    turned = np.concatenate([np.eye(d)] * 2), -2.0 * np.eye(d)[None].repeat(4, axis=0)
+    turned[1][2:] *= 0.5
+    last = {**made, "W_V": turned[0].reshape(2, d, d), "W_O": turned[1], "X": 2.0 * made["Z"]}
+    del last["v"], last["attention_output"]
+    cut = {**made, "W_O": 0 * made["W_O"], "attention_output": 0 * made["attention_output"]}
+    layers = {"L0": cut, "L1": last, "L2": made, "L3": {**made, "v": 0 * made["v"]}}
+    found = report({f"{layer}/{name}": array for layer, arrays in layers.items() for name, array in arrays.items()})
+    assert [dataclasses.replace(head, layer=0) for head in found.heads[8:12]] == list(whole.heads)
+    assert {head.regime for head in found.heads[:4] + found.heads[12:]} == {"constant"}
+    assert [head.rho_x_wz is None for head in found.heads[4:8]] == [True, True, False, False]
+    assert [head.regime for head in found.heads[4:8]] == [None, None, "ii", "ii"] and found.layers[1].rho_x is not None
+    for line in ("every head's update is 0 in layers 0, 3: no rescaling by (11)",
+                 "no Theorem 5.1, since an update leaves a token at 0 up to rounding: L1H0, L1H1"):  # fmt: skip
+        assert line in found.warnings
+    assert any(line.startswith("`v` is not Z W_V^T in layer 3 and is used") for line in found.warnings)
+    silent = report({**made, "attention_output": 0 * made["attention_output"]})
+    assert any("do not add up to `attention_output` in layer 0" in line for line in silent.warnings)
+    assert silent.heads[0].rescaled_rho_x_wza == pytest.approx(silent.heads[0].rho_x, abs=1e-12)
+
+
+def test_tokens_are_passed_in_chunks(small, monkeypatch):
+    made, whole = small
+    monkeypatch.setattr(update_file, "_CHUNK", 5)
+    for got, want in zip(report(made).heads, whole.heads, strict=True):
+        for name in (*THEOREM[1:], *RESCALED, "rho_x", "rho_x_wz"):
+            assert getattr(got, name) == pytest.approx(getattr(want, name), rel=1e-9)
+    assert report(made).layers[0].bos_cosine_smallest == pytest.approx(whole.layers[0].bos_cosine_smallest, rel=1e-12)
+
+
+def test_half_spaces_that_float64_cannot_tell(small, monkeypatch):
+    made, whole = small
+    monkeypatch.setattr(Representability, "representable", False)
+    monkeypatch.setattr(Representability, "excluded", False)
+    assert report(made).layers[0].representable is None and whole.layers[0].representable is True
+
+
+def test_figure_of_heads_that_change_nothing(small, tmp_path):
+    made, _ = small
+    found = report({**made, "W_O": 0 * made["W_O"]}, half_spaces_up_to=0)
+    assert {head.regime for head in found.heads} == {"constant"}
+    assert (tmp_path / "a.png") in draw_report(found, tmp_path / "a.png")

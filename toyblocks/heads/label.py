@@ -118,4 +118,4 @@ def _label(parts: _Parts, limits: Thresholds) -> str:
 def _dual(parts: _Parts, a: str, b: str, limits: Thresholds) -> bool:
     joint = parts.joint(a, b)
     enough = min(parts.mass(a), parts.mass(b)) >= limits.part * joint - _ROUNDING
-    return joint >= limits.joint - _ROUNDING and enough
+    return bool(joint >= limits.joint - _ROUNDING and enough)
