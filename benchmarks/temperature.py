@@ -37,7 +37,7 @@ def write(file: str, heads: int, n: int, head_dim: int) -> None:
     scale = 70**0.5 / head_dim**0.25  # beta is about 70
     arrays = {name: rng.standard_normal((heads, n, head_dim), dtype=np.float32) for name in ("q", "k", "v")}
     arrays |= {name: arrays[name] * np.float32(scale) for name in ("q", "k")}
-    np.savez(file, **arrays, scaling=np.array(head_dim**-0.5))
+    np.savez(file, **arrays, scaling=np.array(head_dim**-0.5))  # pyright: ignore[reportArgumentType]
 
 
 def ours(file: str) -> Timing:
@@ -91,7 +91,7 @@ def _script(q, k, scaling: float, draws: int) -> list:
             mass = np.log(mass) + special.betaln(a, a) + (2 * a - 1) * np.log(2)
             return -(a - 1) * logs + (TOP - 1) * mass.sum()
 
-        return optimize.minimize_scalar(loss, bounds=(0.5, 300), method="bounded").x
+        return optimize.minimize_scalar(loss, bounds=(0.5, 300), method="bounded").x  # pyright: ignore[reportAttributeAccessIssue]
 
     a = fit(np.arange(len(rows)))
     results = [a, np.quantile([fit(rng.integers(len(rows), size=len(rows))) for _ in range(RESAMPLES)], [0.025, 0.975])]

@@ -27,6 +27,7 @@ _Y = np.exp(_X - np.exp(-_X))
 _WEIGHTS = _STEP * _Y * (1 + np.exp(-_X)) * np.exp(-_Y)
 # log a beyond these is not told from 0 or infinity.
 _LOWEST, _HIGHEST = -14.0, 30.0
+_ROUNDING = 1e-13  # of distances, relative
 _LEAST_LOG = -690.0  # log of the smallest distance
 
 
@@ -64,12 +65,14 @@ def fit_tail(
     sum_j (sum_q psi_qj)^2 / sum_jq psi_qj^2, by which the likelihood ratio is divided: 1 for one query, Q for Q equal ones.
     The factor is itself an estimate, corrected for the bias of a ratio, and its variance over keys gives the degrees of freedom
     of Fisher's law in place of the chi-squared one (none lost in the two cases above). For uniform keys and 64 queries with
-    cosines up to 0.9, intervals of level 95% have the truth in 91 to 95% of all cases.
+    cosines up to 0.9, intervals of level 95% have the truth in 91 to 95% of all cases, and lean upwards: at d = 64 and cosines
+    of 0.7 in 92.3%, too high in 6.8% and too low in 0.9%.
 
     **Arguments:** `distances` of each query to its nearest keys, in (0, 2], in any order, K >= 3; `keys` numbers of these keys,
     for the queries that share them (default: no key is shared); `level` in (0, 1).
 
-    **Raises:** `ValueError` for arguments out of range, and where all K distances of every query are equal.
+    **Raises:** `ValueError` for arguments out of range, and where the K distances of every query are equal up to rounding, so
+    that the estimate would exceed 1e13 (`has_tail`).
     """
     _check.require(distances.shape[1] >= 3, "distances", "have at least 3 columns", f"of shape {distances.shape}")
     _check.require(distances.shape[0] >= 1, "distances", "have at least one row", f"of shape {distances.shape}")
@@ -89,8 +92,8 @@ def fit_tail(
     def score(log_a):
         return count * float(_moments(math.exp(log_a), radius)[1].sum()) - total
 
-    ties = bool(np.all(near == radius)) or score(_HIGHEST) >= 0
-    _check.require(not ties, "distances", "not be all equal", f"with {count + 1} equal ones")
+    must, ratio = "have an exponent below 1e13, not be equal up to rounding", float((radius / near).max())
+    _check.require(has_tail(t), "distances", must, f"of ratios up to 1 + {ratio - 1:.2g} within a query")
     log_a = _root(score, _LOWEST, _HIGHEST)
 
     def log_likelihood(log_a):
@@ -107,6 +110,15 @@ def fit_tail(
     low, high = (_root(excess, log_a, _outside(excess, log_a, step)) for step in (-0.1, 0.1))
     hill = near.size / float(np.log(radius / near).sum())
     return TailFit(math.exp(log_a), math.exp(low), math.exp(high), hill, design_effect)
+
+
+def has_tail(distances: Float[np.ndarray, "query top"]) -> bool:
+    """Whether distances in (0, 2] have a maximum likelihood estimate, below 1e13: not where all K of every query are equal up to
+    rounding."""
+    t = np.sort(np.asarray(distances, np.float64), axis=1)
+    near, radius = t[:, :-1], t[:, -1:]
+    steepest = near.shape[1] * float(_moments(math.exp(_HIGHEST), radius)[1].sum())
+    return bool(np.any(near < radius * (1 - _ROUNDING))) and steepest < float(_depth(near, radius).sum())
 
 
 def log_mass(a: float | int, t: Reals) -> Reals:
@@ -145,7 +157,8 @@ def quantile(a: float | int, radius: Reals, log_p: Reals) -> Reals:
         x = x_next
         if np.all(done):
             break
-    return np.asarray(np.exp(np.maximum(x, _LEAST_LOG)))
+    # Near t = 2 floats are too far apart to tell some mass from all of it.
+    return np.where(log_p >= 0, radius, np.exp(np.maximum(x, _LEAST_LOG)))
 
 
 def _design(scores: Reals, keys: Int[np.ndarray, "query near"]) -> tuple[float, float]:

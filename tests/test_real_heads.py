@@ -238,3 +238,39 @@ def test_figures_of_one_head_and_of_little(here, reports):
     (file,) = temperature_figure.draw_report(dataclasses.replace(temperatures, heads=(head, no_tail)), here / "t.pdf")
     assert file.read_bytes().startswith(b"%PDF")
     assert np.isnan(temperature_figure.dataset(dataclasses.replace(temperatures, heads=(no_tail,))).exponent).all()
+
+
+def test_heads_without_a_tail_or_without_queries(capsys, here, monkeypatch):
+    """By themselves and beside each other: records, tables and figures, with no legend of what is not there."""
+    rng = np.random.default_rng(6)
+    q, k = (rng.standard_normal((2, 60, 4)) for _ in range(2))
+    q[0], k[1] = 0, 1
+    np.savez(here / "none.npz", q=q, k=k, scaling=np.array(1.0))
+    figures = []
+    monkeypatch.setattr(temperature_figure, "save_at", lambda figure, *_: figures.append(figure) or [])
+    found = answer(capsys, "temperature", "none.npz", *TOP, "--figure", "f.png")
+    assert [head["exponent"] for head in found["heads"]] == [None, None] and found["heads"][0]["beta"] is None
+    code, out, _ = run(capsys, "temperature", "none.npz", *TOP)
+    assert code == 0 and "NO" not in out and "L0H0: queries or keys are zero" in out
+    dead, equal = (line.split() for line in out.splitlines() if line.startswith(("L0H0 ", "L0H1 ")))
+    assert set(dead[1:]) == {"-"} and equal[3:8] == ["-"] * 4 + [equal[7]] and equal[8] == "-"
+    report = head_temperatures(read_tensors(here / "none.npz"), top=8)
+    for heads in (report.heads[:1], report.heads[1:]):
+        temperature_figure.draw_report(dataclasses.replace(report, heads=heads), here / "f.png")
+        temperature_figure.caption(dataclasses.replace(report, heads=heads))
+    for figure in figures:
+        for axes in figure.axes:
+            assert axes.get_legend() is None or [text.get_text() for text in axes.get_legend().get_texts()] == ["uniform keys"]
+
+
+def test_legends_name_what_is_drawn(here, reports, monkeypatch):
+    figures = []
+    monkeypatch.setattr(temperature_figure, "save_at", lambda figure, *_: figures.append(figure) or [])
+    told = tuple(head for head in reports["uniform"].heads if head.predictions is not None)
+    withheld = tuple(dataclasses.replace(head, top_weight=1.0) for head in reports["few"][1].heads)
+    for heads, names in ((told, ["predicted"]), (withheld, ["withheld"]), (told + withheld, ["predicted", "withheld"])):
+        temperature_figure.draw_report(dataclasses.replace(reports["uniform"], heads=heads), here / "f.png")
+        check, kappa = figures[-1].axes[1:3]
+        assert [text.get_text() for text in check.get_legend().get_texts()] == names
+        for line in (*check.lines[1:], *kappa.lines[1:]):
+            assert len(line.get_xdata()) > 0 and not line.get_clip_on()  # a marker at a weight of 1 is whole

@@ -19,7 +19,7 @@ class Temperature(Command):
     95% interval, and Hill's estimate, which is biased; kappa, beta over its critical scale (0.4 to 1.5 at criticality for uniform
     keys); the top weight, the participation ratio 1 / sum A^2, and its slope in log n. Then top weight and participation ratio at
     2, 4 and 16 times the context under every schedule of `scaling schedule`, beside no change. Predictions are withheld where the
-    same model is off by more than .05 at the present context, as it is for many real heads.
+    same model is off by more than 0.05 at the present context, as it is for many real heads.
     """
 
     file: TensorFile = field(metadata={"positional": True})
@@ -56,7 +56,8 @@ def _tables(report: "TemperatureReport") -> dict[str, Any]:
     withheld: dict[str, list[tuple[int, int]]] = {}
     for head in report.heads:
         if head.withheld is not None:
-            kind = "the self-check is off by more than .05" if head.self_check is not None else "there is no tail to fit"
+            kind = "the self-check is off by more than 0.05" if head.self_check is not None else "there is no tail to fit"
+            kind = kind if head.rows else "queries or keys are zero"
             withheld.setdefault(kind, []).append((head.layer, head.head))
     return {
         "heads": len(report.heads),
@@ -76,14 +77,14 @@ def _head(head: "HeadTemperature") -> dict[str, str]:
     check = None if head.self_check is None else head.self_check["top_weight"].predicted
     return {
         "head": f"L{head.layer}H{head.head}",
-        "n": f"{head.n:g}",
+        "n": "-" if head.n is None else f"{head.n:g}",
         "beta": short(head.beta),
         "exponent": short(head.exponent),
         "interval": "-" if None in ends else " to ".join(short(end) for end in ends),
         "hill": short(head.hill),
         "kappa": short(head.kappa),
         "top_weight": fixed(head.top_weight),
-        "self_check": fixed(check) + (" NO" if head.predictions is None else " yes"),
+        "self_check": "-" if check is None else fixed(check) + (" NO" if head.predictions is None else " yes"),
         "participation_ratio": short(head.participation_ratio),
         "slope": fixed(head.slope, 2),
         "bos_weight": fixed(head.bos_weight, 2),
@@ -94,7 +95,7 @@ def _predictions(head: "HeadTemperature") -> list[dict[str, str]]:
     """A row for each length of the context: top weight / participation ratio, as it is now and by schedule."""
     from scaling.cli.tensors import fixed, short
 
-    def both(top_weight: float, participation_ratio: float) -> str:
+    def both(top_weight: float | None, participation_ratio: float | None) -> str:
         return f"{fixed(top_weight)} / {short(participation_ratio)}"
 
     assert head.predictions is not None

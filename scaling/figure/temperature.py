@@ -103,13 +103,13 @@ def caption(report: TemperatureReport) -> str:
     """The caption, with the settings and how many heads have predictions."""
     heads = report.heads
     count, told = len(heads), sum(head.predictions is not None for head in heads)
-    lengths = sorted({head.n for head in heads})
-    n = f"n = {lengths[0]:g}" + (f" to {lengths[-1]:g}" if len(lengths) > 1 else "")
+    lengths = sorted({head.n for head in heads if head.n is not None})
+    n = " to ".join(f"{each:g}" for each in dict.fromkeys((*lengths[:1], *lengths[-1:])))
     rows = sorted({head.rows for head in heads})
     used = " to ".join(f"{each}" for each in dict.fromkeys((rows[0], rows[-1])))
     text = f"""
-    Temperatures of {count} attention head{"s" if count > 1 else ""} ({n} keys a row, {used} late rows a head, token 0 left out).
-    All quantities are dimensionless.
+    Temperatures of {count} attention head{"s" if count > 1 else ""} ({f"n = {n} keys a row, " if n else ""}{used} late rows a
+    head, token 0 left out). All quantities are dimensionless.
 
     (a) Local exponent 1/alpha of the keys near a query, from the {report.top} nearest keys of every row: maximum likelihood with
     its 95% likelihood-ratio interval, beside Hill's estimate, which is biased downwards on keys that fill a sphere.
@@ -143,6 +143,7 @@ def _plain_log(axis: Any, subs: Sequence[float | int] = (1, 2, 5)) -> None:
 def _draw_exponents(axes: Axes, data: xarray.Dataset) -> None:
     x, exponent, size = np.arange(data.sizes["head"]), data.exponent.values, marker_size(data.sizes["head"])
     axes.set_yscale("log")
+    known = np.isfinite(exponent)
     bars = np.stack([exponent - data.exponent_low.values, data.exponent_high.values - exponent])
     axes.errorbar(x, exponent, bars, fmt="o", ms=0.6 * size, color=DARK, elinewidth=0.9, capsize=size / 2, zorder=3,
                   label="maximum likelihood, 95% interval")  # fmt: skip
@@ -154,7 +155,8 @@ def _draw_exponents(axes: Axes, data: xarray.Dataset) -> None:
     _plain_log(axes.yaxis, (1, 2, 5) if high / low < 200 else (1,))
     head_axis(axes, data.layer_number.values.astype(int), data.head_number.values.astype(int))
     axes.set_ylabel(r"exponent $1/\alpha$")
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
+    if np.any(known):
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
 
 
 def _trusted(data: xarray.Dataset) -> np.ndarray:
@@ -163,8 +165,12 @@ def _trusted(data: xarray.Dataset) -> np.ndarray:
 
 def _marks(axes: Axes, data: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> None:
     trusted, size = _trusted(data), marker_size(data.sizes["head"])
-    axes.plot(x[trusted], y[trusted], "o", ms=size, color=DARK, mec="black", mew=0.3, zorder=3, label="predicted")
-    axes.plot(x[~trusted], y[~trusted], "o", ms=size, mfc="white", mec=DARK, mew=0.9, zorder=3, label="withheld")
+    known = np.isfinite(x) & np.isfinite(y)
+    looks = {"predicted": (trusted, {"color": DARK, "mec": "black", "mew": 0.3}),
+             "withheld": (~trusted, {"mfc": "white", "mec": DARK, "mew": 0.9})}  # fmt: skip
+    for name, (chosen, look) in looks.items():
+        if np.any(chosen & known):  # whole at a weight of 1, too
+            axes.plot(x[chosen & known], y[chosen & known], "o", ms=size, zorder=3, clip_on=False, label=name, **look)
 
 
 def _draw_check(axes: Axes, data: xarray.Dataset) -> None:
@@ -173,7 +179,8 @@ def _draw_check(axes: Axes, data: xarray.Dataset) -> None:
     axes.plot(ends, ends, color="#777777", lw=0.8, zorder=1)
     _marks(axes, data, data.top_weight.values, data.check.values)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="measured top weight", ylabel="top weight of the model")
-    axes.legend(loc="lower right", borderaxespad=0.2, handletextpad=0.2)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", borderaxespad=0.2, handletextpad=0.2)
 
 
 def _draw_kappa(axes: Axes, data: xarray.Dataset) -> None:
@@ -181,7 +188,7 @@ def _draw_kappa(axes: Axes, data: xarray.Dataset) -> None:
     _marks(axes, data, data.kappa.values, data.top_weight.values)
     axes.set_xscale("log")
     known = data.kappa.values[np.isfinite(data.kappa.values)]
-    low, high = 0.7 * min(CRITICAL[0], *known), 1.4 * max(CRITICAL[1], *known)
+    low, high = 0.7 * min(*CRITICAL, *known), 1.4 * max(*CRITICAL, *known)
     axes.set(xlim=(low, high), ylim=(0, 1), xlabel=r"$\kappa$, $\beta$ over the critical scale", ylabel="measured top weight")
     axes.legend([axes.lines[0]], ["uniform keys"], loc="lower right", borderaxespad=0.2)
     _plain_log(axes.xaxis, (1, 2, 5) if high / low < 200 else (1,))

@@ -12,10 +12,12 @@ from tqdm import tqdm
 
 from scaling import _check, tail
 from scaling.schedule import LOG_GROWTH, NAMES
-from scaling.temperature.predict import Nodes, expected_weights, nodes
-from scaling.temperature.rows import Rows, late_rows, seen
+from scaling.temperature.predict import expected_weights, nodes
+from scaling.temperature.rows import Rows, beyond, late_rows
 from scaling.temperature.warn import warnings_of
 from scaling.tensors import Layer, Tensors
+
+Row = Float[np.ndarray, " row"]
 
 TIMES = (2, 4, 16)
 TRUSTED = 0.05  # of the top weight, in the self-check
@@ -24,10 +26,16 @@ _FRACTIONS = 2.0 ** np.arange(-3, 0.5, 0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What the model of `predictions` says of the present context, and what is measured."""
+    """What the model of `predictions` says of the present context, and what is measured.
+
+    `se` is the standard error of their difference, s sqrt(e / rows / (1 - c)), s its standard deviation over rows: e, the fit's
+    `design_effect`, and the correlation c = (e - 1)/(rows - 1) that it amounts to account roughly for rows that meet the same
+    keys. None where all have as much in common as one row.
+    """
 
     predicted: float
     measured: float
+    se: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +59,7 @@ class HeadTemperature:
     | `beta`, `beta_quartiles` | effective inverse temperature scaling |q| max |k|: median and quartiles over rows |
     | `exponent`, `exponent_low`, `exponent_high` | 1/alpha and its 95% interval, see `scaling.tail.fit_tail` |
     | `hill` | the biased estimate beside it |
+    | `design_effect` | by what the variance of the fit's score grows since rows share keys, see `scaling.tail.TailFit` |
     | `kappa` | beta F(t1) / f(t1) at F(t1) = 1/n, median over rows; uniform keys have 0.404 to 1.549 where E A_(1) = 1/2 |
     | `top_weight` | A_(1), mean over rows |
     | `participation_ratio` | 1 / mean of sum A^2: the harmonic mean of the rows' ratios |
@@ -59,31 +68,33 @@ class HeadTemperature:
     | `self_check` | `top_weight` and `participation_ratio` of the model at the present context, beside the measured ones |
     | `predictions` | by schedule, for each of `TIMES`; None where `withheld` says why |
 
-    `no_change`, what the row shows now, is the prediction to beat. Fields are None where a tail cannot be fitted.
+    `no_change`, what the row shows now, is the prediction to beat. Fields are None where a tail cannot be fitted; of a head whose
+    queries or keys are all zero every one is, and `rows` is 0.
     """
 
     layer: int
     head: int
     rows: int
-    n: float
-    beta: float
-    beta_quartiles: tuple[float, float]
-    exponent: float | None
-    exponent_low: float | None
-    exponent_high: float | None
-    hill: float | None
-    kappa: float | None
-    top_weight: float
-    participation_ratio: float
-    slope: float
-    bos_weight: float
-    key_norm_spread: float
-    self_check: Mapping[str, Check] | None
-    predictions: Mapping[str, tuple[Prediction, ...]] | None
-    withheld: str | None
+    n: float | None = None
+    beta: float | None = None
+    beta_quartiles: tuple[float, float] | None = None
+    exponent: float | None = None
+    exponent_low: float | None = None
+    exponent_high: float | None = None
+    hill: float | None = None
+    design_effect: float | None = None
+    kappa: float | None = None
+    top_weight: float | None = None
+    participation_ratio: float | None = None
+    slope: float | None = None
+    bos_weight: float | None = None
+    key_norm_spread: float | None = None
+    self_check: Mapping[str, Check] | None = None
+    predictions: Mapping[str, tuple[Prediction, ...]] | None = None
+    withheld: str | None = None
 
     @property
-    def no_change(self) -> dict[str, float]:
+    def no_change(self) -> dict[str, float | None]:
         """The present top weight and participation ratio."""
         return {"top_weight": self.top_weight, "participation_ratio": self.participation_ratio}
 
@@ -134,62 +145,69 @@ def head_temperatures(
 
 
 def _head(layer: Layer, i: int, rows: Rows, top: int) -> HeadTemperature:
-    name = f"L{layer.index}H{layer.heads[i]}"
-    _check.require(len(rows.beta) > 0, f"q of head {name}", "have late queries and keys that are not zero", "of zeros")
+    head = HeadTemperature(layer=layer.index, head=layer.heads[i], rows=len(rows.beta))
+    if head.rows == 0:
+        return dataclasses.replace(head, withheld="its late queries or its keys are zero, and there is nothing to measure")
     top_weight, ipr = weights(rows.d2q, rows.beta)
-    measured = HeadTemperature(
-        layer=layer.index,
-        head=layer.heads[i],
-        rows=len(rows.beta),
+    head = dataclasses.replace(
+        head,
         n=float(np.median(rows.n)),
         beta=float(np.median(rows.beta)),
         beta_quartiles=(float(np.quantile(rows.beta, 0.25)), float(np.quantile(rows.beta, 0.75))),
-        exponent=None, exponent_low=None, exponent_high=None, hill=None, kappa=None,
         top_weight=float(top_weight.mean()),
         participation_ratio=float(1 / ipr.mean()),
         slope=_slope(rows),
         bos_weight=float(rows.bos_weight.mean()),
         key_norm_spread=rows.key_norm_spread,
-        self_check=None, predictions=None,
         withheld=f"the {top} nearest keys of every row are equally far, and no tail can be fitted",
-    )  # fmt: skip
-    if np.all(rows.nearest == rows.nearest[:, -1:]):
-        return measured
-    return _with_tail(measured, rows, top)
+    )
+    return _with_tail(head, rows, top, top_weight, ipr) if tail.has_tail(rows.nearest) else head
 
 
-def _with_tail(head: HeadTemperature, rows: Rows, top: int) -> HeadTemperature:
+def _with_tail(head: HeadTemperature, rows: Rows, top: int, top_weight: Row, ipr: Row) -> HeadTemperature:
     fit = tail.fit_tail(rows.nearest, rows.keys)
-    a, radius, points = fit.exponent, rows.nearest[:, -1], top - 1
-    rest = np.where(seen(rows) & (rows.d2q >= radius[:, None]), rows.d2q, np.inf)
-    found = {1: nearest_scale(a, radius, top), **{m: nearest_scale(a, radius, top * m) for m in TIMES}}
-    kappa = {m: float(np.median(rows.beta * ratio)) for m, ratio in found.items()}
-    at = nodes(a, radius, points, max(TIMES), kappa[1])
-    check = {
-        name: Check(value, getattr(head, name)) for name, value in _predicted(at, points, radius, rows.beta, rest, 1).items()
-    }
+    a, radius = fit.exponent, rows.nearest[:, -1]
+    points, rest = (rows.nearest < radius[:, None]).sum(1).astype(np.float64), beyond(rows)
+    kappa = {m: float(np.median(rows.beta * nearest_scale(a, radius, top * m))) for m in (1, *TIMES)}
+    at = nodes(a, radius, (top - 1) * max(TIMES))
+    now = expected_weights(at, points, rows.beta, rest, 1)
+    check = _check_of(now, (top_weight, ipr), fit.design_effect)
     head = dataclasses.replace(
-        head, exponent=a, exponent_low=fit.low, exponent_high=fit.high, hill=fit.hill, kappa=kappa[1], self_check=check,
-        withheld=None,
+        head, exponent=a, exponent_low=fit.low, exponent_high=fit.high, hill=fit.hill, design_effect=fit.design_effect,
+        kappa=kappa[1], self_check=check, withheld=None,
     )  # fmt: skip
-    off = abs(check["top_weight"].predicted - check["top_weight"].measured)
-    if not off <= TRUSTED:
+    first = check["top_weight"]
+    if not abs(first.predicted - first.measured) <= TRUSTED:
         reason = (
-            f"at the present context the model gives a top weight of {check['top_weight'].predicted:.3f}, and "
-            f"{check['top_weight'].measured:.3f} is measured: more than {TRUSTED} apart"
+            f"at the present context the model gives a top weight of {first.predicted:.3f}, and {first.measured:.3f} is "
+            f"measured: more than {TRUSTED} apart"
         )
+        reason += "" if first.se is None else f" (standard error of the difference {first.se:.3f})"
         return dataclasses.replace(head, withheld=reason)
+    n, beta = float(np.median(rows.n)), float(np.median(rows.beta))
     predictions: dict[str, tuple[Prediction, ...]] = {}
     for name in NAMES:
         line = []
         for m in TIMES:
-            log_n = math.log(head.n)
-            log_growth = LOG_GROWTH[name](1 / a, log_n + math.log(m), log_n) if name in LOG_GROWTH else None
+            log_growth = LOG_GROWTH[name](1 / a, math.log(n) + math.log(m), math.log(n)) if name in LOG_GROWTH else None
             growth = kappa[1] / kappa[m] if log_growth is None else math.exp(log_growth)
-            cell = _predicted(at, points * m, radius, rows.beta * growth, rest, m)
-            line.append(Prediction(m, head.n * m, head.beta * growth, **cell))
+            expected = expected_weights(at, points, rows.beta * growth, rest, m)
+            line.append(Prediction(m, n * m, beta * growth, float(expected[0].mean()), float(1 / expected[1].mean())))
         predictions[name] = tuple(line)
     return dataclasses.replace(head, predictions=predictions)
+
+
+def _check_of(predicted: tuple[Row, Row], measured: tuple[Row, Row], design_effect: float) -> dict[str, Check]:
+    """Of the top weights and of the participation ratios, from the rows' top weights and sums of squares."""
+    top_weight, square = ((float(p.mean()), float(m.mean())) for p, m in zip(predicted, measured, strict=True))
+    ratio = (1 / square[0], 1 / square[1])
+    rows = len(predicted[0])
+    if rows - design_effect < 1e-6 * rows:
+        return {"top_weight": Check(*top_weight, None), "participation_ratio": Check(*ratio, None)}
+    factor = math.sqrt(design_effect / rows * (rows - 1) / (rows - design_effect))
+    se, of_square = (factor * float((p - m).std(ddof=1)) for p, m in zip(predicted, measured, strict=True))
+    # 1/p - 1/m = (m - p) / (p m)
+    return {"top_weight": Check(*top_weight, se), "participation_ratio": Check(*ratio, of_square * ratio[0] * ratio[1])}
 
 
 def weights(d2q: Float[np.ndarray, "row key"], beta: Float[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray]:
@@ -203,11 +221,6 @@ def nearest_scale(a: float | int, radius: Float[np.ndarray, " row"], count: int)
     """F(t) / f(t) at the t with 1/`count` of the law cut off at `radius`: with count = K, where one of all n keys is expected."""
     t = tail.quantile(a, radius, np.full(radius.shape, -math.log(count)))
     return np.exp(tail.log_mass(a, t) - tail.log_density(a, t))
-
-
-def _predicted(at: Nodes, points: int, radius, beta, rest, times: int) -> dict[str, float]:
-    top_weight, ipr = expected_weights(at, points, radius, beta, rest, times)
-    return {"top_weight": float(top_weight.mean()), "participation_ratio": float(1 / ipr.mean())}
 
 
 def _slope(rows: Rows) -> float:

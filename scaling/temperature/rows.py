@@ -4,11 +4,12 @@ import dataclasses
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from scaling.tensors import Layer
 
 _LEAST = 1e-30  # distances below are rounding, and their logarithm would be heard
+_SHORTEST = 1e-150  # a vector
 _LATE = 0.75  # rows of the last quarter see at least three quarters of the keys
 
 
@@ -46,7 +47,8 @@ def late_positions(n: int, sequences: int, rows: int) -> Int[np.ndarray, " posit
 def late_rows(layer: Layer, head: int, *, top: int, rows: int) -> Rows:
     """Distances and inverse temperatures of late queries of the `head`-th head of a layer, in float64.
 
-    Rows whose query or whose keys are all zero have no direction and are left out. Only rows that see more than `top` keys are
+    Rows whose query or whose keys are all zero have no direction and are left out, as are those below 1e-150, whose squares are
+    no floats. Only rows that see more than `top` keys are
     taken.
     """
     sequences = layer.q.shape[0]
@@ -64,16 +66,21 @@ def late_rows(layer: Layer, head: int, *, top: int, rows: int) -> Rows:
     return Rows(beta, d2q, n, nearest, keys, bos, spread)
 
 
-def seen(rows: Rows) -> Bool[np.ndarray, "row key"]:
-    """Which keys a row sees."""
-    return np.isfinite(rows.d2q)
+def beyond(rows: Rows) -> Float[np.ndarray, "row key"]:
+    """Distances of the keys at and beyond the last of the `nearest`; inf for the others."""
+    radius = rows.nearest[:, -1:]
+    found = rows.d2q.copy()
+    # By number: the `nearest` have distances with more digits, so that those of equal keys can differ here and there.
+    columns = rows.keys % (found.shape[1] + 1)
+    np.put_along_axis(found, columns, np.where(rows.nearest < radius, np.inf, radius), axis=1)
+    return np.maximum(found, radius)
 
 
 def _sequence_rows(q, k, norms, positions, scaling, top, offset):
     """beta, d2q, n, nearest, keys and bos_weight of one sequence."""
     lengths = np.linalg.norm(q, axis=1)
     largest = np.maximum.accumulate(norms)[positions - 1]
-    good = (lengths > 0) & (largest > 0)
+    good = (lengths > _SHORTEST) & (largest > _SHORTEST)
     q, positions, lengths, largest = q[good], positions[good], lengths[good], largest[good]
     beta = scaling * lengths * largest
     unit = q / lengths[:, None]

@@ -63,6 +63,7 @@ def test_quantile_inverts_the_mass():
     # Where the law is a power, to its last digit: (t/r)^a; and never 0.
     np.testing.assert_allclose(tail.quantile(0.5, np.array(1e-17), np.array(-3.0)), 1e-17 * math.exp(-6), rtol=1e-11)
     assert tail.quantile(0.01, np.array(0.5), np.array(-100.0)) > 0
+    assert tail.quantile(0.02, np.array(2.0), np.array(0.0)) == 2  # below the last float before 2 there is 3/4 of the mass
 
 
 def test_the_law_is_that_of_uniform_keys():
@@ -156,7 +157,10 @@ def test_expected_score_is_zero():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"distances": np.full((1, 4), 0.3)}, "`distances` must not be all equal"),
+        ({"distances": np.full((1, 4), 0.3)}, "`distances` must have an exponent below 1e13, not be equal up to rounding"),
+        ({"distances": np.full((2, 4), 1.3)}, r"of ratios up to 1 \+ 0 within a query"),
+        ({"distances": 1.0 + 1e-16 * np.arange(8.0).reshape(2, 4)}, "`distances` must have an exponent below 1e13"),
+        ({"distances": 1.0 - 1e-9 * np.arange(8.0).reshape(2, 4)}, "`distances` must have an exponent below 1e13"),
         ({"distances": np.array([[0.1, 0.2]])}, "`distances` must have at least 3 columns"),
         ({"distances": np.ones((0, 4))}, "`distances` must have at least one row"),
         ({"distances": np.array([[0.0, 0.1, 0.2]])}, r"`distances` must be in \(0, 2\]"),

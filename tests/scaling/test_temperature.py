@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -17,8 +18,8 @@ from scaling.exact.critical import hazard_beta
 from scaling.schedule import NAMES
 from scaling.temperature import head_temperatures
 from scaling.temperature.predict import expected_weights, nodes
-from scaling.temperature.report import TIMES, nearest_scale
-from scaling.temperature.rows import late_positions, late_rows
+from scaling.temperature.report import TIMES, nearest_scale, weights
+from scaling.temperature.rows import beyond, late_positions, late_rows
 from scaling.temperature.warn import heads_in_words
 from scaling.tensors import Layer, Tensors
 from tests import stat
@@ -151,61 +152,104 @@ def test_kappa_of_a_head(uniform, uniform_layer):
     assert uniform.kappa == pytest.approx(np.median(rows.beta * scale), rel=1e-9)
 
 
-def brute_force(rng, a, radius, beta, rest, points, times, draws):
-    """Top weight and sum A^2 of draws of the model."""
-    top, ipr = np.empty(draws), np.empty(draws)
-    whole = special.betainc(a, a, radius / 2)
-    for i in range(draws):
-        t = 2 * special.betaincinv(a, a, whole * rng.random(rng.poisson(points)))
-        w, outer = np.exp(-beta * (t - radius)), np.exp(-beta * (rest - radius))
-        total = w.sum() + times * outer.sum()
-        top[i] = w.max(initial=outer.max()) / total
-        ipr[i] = (np.sum(w**2) + times * np.sum(outer**2)) / total**2
-    return np.stack([top, ipr], axis=1)
+def draws_of_the_model(rng, a, radius, betas, rest, points, times, draws):
+    """Top weight and sum A^2 of draws of the model [draw beta statistic], the law by a table of the incomplete beta function."""
+    grid = radius * np.exp(np.linspace(-60 / a, 0, 4000))
+    law = np.log(special.betainc(a, a, grid / 2))
+    count = rng.poisson(points * times, draws)
+    below = np.log(rng.random((draws, count.max()))) + law[-1]
+    t = np.exp(np.interp(below, law, np.log(grid)))
+    t[np.arange(count.max()) >= count[:, None]] = np.inf
+    nearest = np.minimum(t.min(1), radius)
+    t -= nearest[:, None]
+    found = np.empty((draws, len(betas), 2))
+    for i, beta in enumerate(betas):
+        w, outer = np.exp(-beta * t), np.exp(-beta * (rest - radius))
+        scale = np.exp(-beta * (radius - nearest))
+        total = w.sum(1) + times * outer.sum() * scale
+        squares = np.einsum("ij,ij->i", w, w) + times * np.sum(outer**2) * scale**2
+        found[:, i] = np.stack([1 / total, squares / total**2], axis=1)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("a", "beta", "top", "times"), [(31.5, 40.0, K, 4), (8.0, 75.0, 8, 1), (4.0, 3.0, K, 2), (31.5, 1200.0, K, 1)]
+    ("a", "radius", "points", "times"),
+    [(0.5, 0.01, 31, 2), (1.0, 0.1, 15, 4), (1.5, 0.2, 31, 1), (31.5, 0.7, 7, 16), (200.0, 0.8, 31, 2), (0.5, 0.3, 7, 1)],
 )
-def test_expected_weights_against_draws(a, beta, top, times):
-    """Around criticality, above it with few points, below it, and far above it, where values are continued."""
+def test_expected_weights_against_draws(a, radius, points, times):
+    """On both sides of criticality, in rows of one call."""
     rng = np.random.default_rng(6)
-    radius, betas = np.array([0.5, 0.6]), np.array([beta, beta * 1.1])
-    rest = np.concatenate([radius[:, None], rng.uniform(0.6, 1.2, (2, 100))], axis=1)
-    kappa = float(np.median(betas * nearest_scale(a, radius, top)))
-    found = np.stack(
-        expected_weights(nodes(a, radius, top - 1, 16, kappa), (top - 1) * times, radius, betas, rest, times), axis=1
-    )
-    for row in range(2):
-        draws = brute_force(rng, a, radius[row], betas[row], rest[row], (top - 1) * times, times, 1500)
-        stat.assert_bounded_mean(draws, found[row], 0.0, 1.0, error=1e-3, sees=0.1)
+    radii = np.full(5, radius)
+    rest = np.concatenate([[radius], rng.uniform(radius, 1.5, 100)])
+    betas = np.array([0.05, 0.3, 1.5, 10.0, 200.0]) / nearest_scale(a, radii, points * times + 1)
+    at = nodes(a, radii, 31 * 16)
+    found = expected_weights(at, np.full(5, float(points)), betas, np.tile(rest, (5, 1)), times)
+    draws = draws_of_the_model(rng, a, radius, betas, rest, points, times, 40_000)
+    stat.assert_bounded_mean(draws, np.stack(found, axis=1), 0.0, 1.0, error=1e-3, sees=0.017)
+
+
+def test_expected_weights_are_those_of_shares():
+    """E sum A^2 <= E A_(1) <= 1, and both rise with beta, for any exponent, however few points there are."""
+    betas = 10.0 ** np.arange(-2, 12.1, 0.5)
+    rest = np.tile([0.4, 0.5, 1.0, np.inf], (len(betas), 1))
+    for a in (0.05, 0.5, 1.0, 31.5, 1e4):
+        at = nodes(a, np.full(len(betas), 0.4), 31 * 16)
+        for points, times in ((0.0, 2), (1.0, 1), (7.0, 1), (31.0, 16)):
+            top, ipr = expected_weights(at, np.full(len(betas), points), betas, rest, times)
+            assert np.all(ipr <= top) and np.all(top <= 1) and np.all(ipr > 0)
+            assert np.all(np.diff(top) > -2e-3) and np.all(np.diff(ipr) > -2e-3)
+            assert points * times < 31 or a < 0.5 or top[-1] > 0.9999 and ipr[-1] > 0.9999
 
 
 def test_expected_weights_where_they_are_known():
-    radius, rest = np.array([0.5]), np.array([[0.5, 0.7, 0.9, np.inf]])
-    at = nodes(5.0, radius, 31, 16, 1.0)
+    radius, rest, points = np.array([0.5]), np.array([[0.5, 0.7, 0.9, np.inf]]), np.array([31.0])
+    at = nodes(5.0, radius, 31 * 16)
     # Without temperature all keys weigh the same, Poisson many within the radius: E sum A^2 = E 1/N = e^{-31} sum ...
-    top, ipr = expected_weights(at, 31.0, radius, np.array([1e-9]), rest, 1)
+    top, ipr = expected_weights(at, points, np.array([1e-9]), rest, 1)
     count = np.arange(200)
     weight = np.exp(-31.0 + count * math.log(31.0) - special.gammaln(count + 1))
     assert (float(top[0]), float(ipr[0])) == pytest.approx((np.sum(weight / (count + 3)),) * 2, rel=2e-5)
-    # The nearest key takes all.
-    top, ipr = expected_weights(nodes(5.0, radius, 31, 16, 1e5), 31.0, radius, np.array([1e7]), rest, 1)
-    assert 0.9999 < float(top[0]) <= 1 and 0.9999 < float(ipr[0]) <= 1
+    # The nearest key takes all but what is within about 1/beta of it (Theorem 3.1): 1 - A_(1) is as 1/beta.
+    gaps = [1 - float(expected_weights(at, points, np.array([beta]), rest, 1)[0][0]) for beta in (1e5, 1e6)]
+    assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.01)
 
 
-def test_prediction_of_uniform_keys():
-    """From 2048 / m keys to 2048: the exact expected top weight, from the rows of a context of that length."""
+def ideal_head(d, n, beta, rows=64) -> Any:
+    """A head whose rows have the distances of uniform keys in dimension d, without their noise: a sequence for each row, K-th
+    distances at the quantiles of their law, the others evenly spread over the quantiles of theirs; all keys in a plane."""
     rng = np.random.default_rng(7)
-    exact = np.mean([expected(64, n, BETA, statistics="top_weight")["top_weight"] for n in (1600, 1984)])
-    for m, sequences in ((4, 30), (16, 60)):
-        rows = late_rows(uniform_heads(rng, 1, 2048 // m, sequences=sequences), 0, top=K, rows=8 * sequences)
-        fit = tail.fit_tail(rows.nearest)
-        radius = rows.nearest[:, -1]
-        rest = np.where(rows.d2q >= radius[:, None], rows.d2q, np.inf)
-        at = nodes(fit.exponent, radius, K - 1, 16, 1.0)
-        top, _ = expected_weights(at, (K - 1.0) * m, radius, rows.beta, rest, m)
-        stat.assert_mean(top.reshape(sequences, -1).mean(1), exact, error=0.015, sees=0.1)
+    quantile = UniformD2Q(d).quantile
+    share = special.betaincinv(K, n - K + 1, (np.arange(rows) + 0.5) / rows)[:, None]
+    near = (rng.permutation(rows * (K - 1)).reshape(rows, K - 1) + 0.5) / (rows * (K - 1)) * share
+    far = share + (1 - share) * (np.arange(n - K) + 0.5) / (n - K)
+    t = quantile(np.log(np.concatenate([near, share, far], axis=1)))
+    k = np.zeros((rows, 1, n + 1, 2))
+    k[:, 0, 1:] = np.stack([1 - t, np.sqrt(t * (2 - t))], axis=2)
+    q = np.zeros(k.shape)
+    q[..., 0] = beta
+    return head_temperatures(tensors(layer(q, k, 1.0)), rows=rows).heads[0]
+
+
+@pytest.mark.parametrize("d", [2, 3, 5, 64])
+def test_predictions_of_uniform_keys(d):
+    """From n to m n keys, against the exact expected values of m n uniform keys: with beta as it is, and as `level` has it.
+
+    Points are Poisson, also those of the present context, and the radius is given: 0.007 at d = 2, less in more dimensions.
+    """
+    for m, times in enumerate(TIMES):
+        n = 2048 // times
+        head = ideal_head(d, n, critical_beta(d, 2048))
+        assert head.exponent == pytest.approx((d - 1) / 2, rel=0.02) and head.n == n
+        kept = head.predictions["constant"][m]
+        assert kept.top_weight == pytest.approx(0.5, abs=0.009), times
+        if times == 16:
+            continue
+        for sharp in (1, 5):
+            head = ideal_head(d, n, sharp * critical_beta(d, n)) if sharp > 1 or times == 4 else head
+            for cell in head.predictions["level"]:
+                exact = expected(d, cell.times * n, cell.beta, statistics=("top_weight", "ipr"))
+                assert cell.top_weight == pytest.approx(exact["top_weight"], abs=0.009), (times, sharp, cell.times)
+                assert cell.participation_ratio == pytest.approx(1 / exact["ipr"], rel=0.05), (times, sharp, cell.times)
 
 
 def test_predictions_of_a_report(uniform):
@@ -243,6 +287,7 @@ def test_predictions_off_the_support_are_withheld():
     check = head.self_check["top_weight"]
     assert abs(check.predicted - check.measured) > 0.05 and check.measured == head.top_weight
     assert f"{check.predicted:.3f}" in head.withheld and f"{check.measured:.3f}" in head.withheld
+    assert f"(standard error of the difference {check.se:.3f})" in head.withheld
     assert report.record()["heads"][0]["no_change"]["top_weight"] == head.top_weight
 
 
@@ -251,7 +296,7 @@ def test_real_heads(real):
     record = json.loads(json.dumps(real.record(), allow_nan=False))
     keys = {
         "layer", "head", "n", "beta", "exponent", "exponent_low", "exponent_high", "hill", "kappa", "top_weight",
-        "participation_ratio", "slope", "self_check", "predictions", "withheld", "no_change",
+        "participation_ratio", "slope", "self_check", "predictions", "withheld", "no_change", "design_effect",
     }  # fmt: skip
     for head in record["heads"]:
         assert keys <= set(head)
@@ -273,11 +318,12 @@ def test_warnings():
     q[:, 2] *= -1e-3
     q[:, :, :, 0] = np.abs(q[:, :, :, 0])
     k[:, 2, 0, 0] = 1e6
-    report = head_temperatures(tensors(layer(q, k)), rows=4)
+    report = head_temperatures(tensors(layer(q, k)), rows=100)
     assert [text.split(":")[0] for text in report.warnings] == ["L0H0", "L0H0-1"]
     assert "key norms" in report.warnings[0] and "no first-token sink" in report.warnings[1]
     few = head_temperatures(Tensors((layer(q[:, :, :500], k[:, :, :500]),), ("of the file",)), rows=4)
     assert few.warnings[0] == "of the file" and few.warnings[1].startswith("L0H0-2: fewer than 450")
+    assert few.warnings[2] == "L0H0-2: fewer than 100 late rows: the self-check is noisy (its `se`)"
 
 
 def test_equal_distances_have_no_tail():
@@ -289,6 +335,14 @@ def test_equal_distances_have_no_tail():
     assert head.withheld and "equally far" in head.withheld
     assert head.participation_ratio == pytest.approx(1 / np.mean([1 / i for i in range(38, 50)]))
     assert head.slope == pytest.approx(1, abs=0.01) and any("equally far" in text for text in report.warnings)
+    # Nor have those that are equal up to rounding, in a file with a head that has one.
+    rng = np.random.default_rng(14)
+    q, k = (unit(rng.standard_normal((1, 2, 50, 4))) for _ in range(2))
+    k[:, 1] = 0.3 * (1 + 1e-16 * rng.integers(-2, 3, (50, 4)))
+    near = late_rows(layer(q, k), 1, top=8, rows=12).nearest
+    assert np.any(near != near[:, -1:])
+    told, equal = head_temperatures(tensors(layer(q, k)), top=8).heads
+    assert told.exponent is not None and equal.exponent is None and equal.withheld == head.withheld
 
 
 def test_names_of_heads():
@@ -315,8 +369,66 @@ def test_zero_rows_are_left_out():
     q, k = (rng.standard_normal((1, 1, 60, 5)) for _ in range(2))
     q[:, :, 50] = 0
     assert head_temperatures(tensors(layer(q, k)), top=8).heads[0].rows == 14
-    with pytest.raises(ValueError, match="`q of head L3H0` must have late queries and keys that are not zero"):
-        head_temperatures(tensors(layer(0 * q, k, index=3)), top=8)
+
+
+def test_dead_heads_have_a_record():
+    """Without queries, without keys, with queries whose squares are no floats, with rounded ones: beside a head that lives."""
+    rng = np.random.default_rng(12)
+    q, k = (rng.standard_normal((1, 5, 60, 5)) for _ in range(2))
+    q[:, 1], k[:, 2], q[:, 3] = 0, 0, 1e-170
+    report = head_temperatures(tensors(layer(q, k, index=3)), top=8)
+    alone = head_temperatures(tensors(layer(q[:, :1], k[:, :1], index=3)), top=8)
+    assert report.heads[0] == alone.heads[0]
+    for head, record in zip(report.heads[1:4], report.record()["heads"][1:4], strict=True):
+        assert head.rows == 0 and "zero" in record.pop("withheld")
+        known = {name for name, value in record.items() if value is not None and name != "no_change"}
+        assert known == {"layer", "head", "rows"} and set(record["no_change"].values()) == {None}
+    assert any(text.startswith("L3H1-3: queries or keys are zero") for text in report.warnings)
+    assert not any("L3H1" in text or "L3H0-" in text for text in report.warnings[1:])
+    json.dumps(report.record(), allow_nan=False)
+
+
+def test_the_error_of_the_self_check(uniform, uniform_layer):
+    rows = late_rows(uniform_layer, 0, top=K, rows=200)
+    top, ipr = weights(rows.d2q, rows.beta)
+    at = nodes(uniform.exponent, rows.nearest[:, -1], 31 * 16)
+    model = expected_weights(at, np.full(200, 31.0), rows.beta, beyond(rows), 1)
+    check = uniform.self_check
+    assert uniform.design_effect == 1
+    factor = math.sqrt(1 / 200)
+    assert check["top_weight"].se == pytest.approx(factor * np.std(model[0] - top, ddof=1), rel=1e-6)
+    # Of 1 / mean, by leaving each row out in turn.
+    left = [1 / np.delete(model[1], i).mean() - 1 / np.delete(ipr, i).mean() for i in range(200)]
+    jackknife = math.sqrt(199 * np.var(left))
+    assert check["participation_ratio"].se == pytest.approx(jackknife, rel=0.25)
+    one: Any = head_temperatures(tensors(uniform_layer), rows=1).heads[0]
+    assert one.rows == 4 and one.self_check["top_weight"].se > 2 * check["top_weight"].se
+    # Rows of one query are as good as one.
+    same = layer(np.repeat(uniform_layer.q[:1, :, -1:], 513, 2), uniform_layer.k[:1])
+    head: Any = head_temperatures(tensors(same), rows=100).heads[0]
+    e, rows = head.design_effect, late_rows(same, 0, top=K, rows=100)
+    at = nodes(head.exponent, rows.nearest[:, -1], 31 * 16)
+    off = expected_weights(at, np.full(100, 31.0), rows.beta, beyond(rows), 1)[0] - weights(rows.d2q, rows.beta)[0]
+    assert 50 < e < 100
+    assert head.self_check["top_weight"].se == pytest.approx(off.std(ddof=1) * math.sqrt(e / 100 / (1 - (e - 1) / 99)), rel=1e-6)
+    single = layer(uniform_layer.q[:1], uniform_layer.k[:1])
+    only: Any = head_temperatures(tensors(single), rows=1).heads[0]
+    assert only.self_check["top_weight"].se is None
+
+
+def test_equal_keys_are_counted_once():
+    """Keys that occur many times: those at the K-th distance are of the rest, all others of the points, and none is lost."""
+    rng = np.random.default_rng(13)
+    turn = np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    k = unit(rng.standard_normal((1, 1, 20, 16)))[:, :, np.arange(300) % 20] @ turn
+    rows = late_rows(layer(unit(rng.standard_normal((2, 1, 300, 16))) @ turn, np.repeat(k, 2, 0)), 0, top=K, rows=60)
+    points, rest = (rows.nearest < rows.nearest[:, -1:]).sum(1), beyond(rows)
+    assert np.all(points + np.isfinite(rest).sum(1) == rows.n)
+    assert set(points) <= set(range(20, 31)) and np.all(rest.min(1) == rows.nearest[:, -1])
+    # Without temperature all weigh the same, 1/n, for the model as well.
+    at = nodes(5.0, rows.nearest[:, -1], 31 * 16)
+    top, _ = expected_weights(at, points.astype(float), np.full(len(points), 1e-6), rest, 1)
+    np.testing.assert_allclose(top * rows.n, 1, rtol=2e-3)  # E 1/N = 1/n (1 + points / n^2 + ...)
 
 
 @pytest.mark.parametrize(
