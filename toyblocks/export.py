@@ -37,8 +37,8 @@ def export(
     progress: bool = False,
 ) -> tuple[str, ...]:
     """Writes what `record` finds to `file`, as safetensors where the name ends in .safetensors and as npz where it ends in .npz,
-    and returns messages that say what was left out and why. Arguments and what it raises as for `record`, and `ValueError` for
-    other names and directories that do not exist."""
+    and returns messages that say what was left out and why. Arguments and what it raises as for `record` of this module (`from
+    toyblocks.export import record`), and `ValueError` for other names and directories that do not exist."""
     path = _check.path("file", file)
     good = path.suffix in (".npz", ".safetensors") and path.parent.is_dir()
     _check.require(good, "file", "end in .npz or .safetensors and lie in a directory that exists", str(path))
@@ -67,9 +67,10 @@ def record(
     - `W_O` [heads d value_dim]; `W_V` [kv_heads value_dim d], the norm's scale in it, so that v = Z W_V^T;
     - `attention_output` [sequences n d], the sum of the heads' updates, without a bias of the output.
 
-    And `token_ids`. Left out: layers with a window shorter than n, with capped or biased logits or attention that is not causal;
-    `Z` and `W_V` where the norm has a mean or a bias (LayerNorm); `W_V` where values have a bias or are made together with
-    queries and keys; `W_O` and `attention_output` where the output is changed before it is added to the stream.
+    And `token_ids`, as they were given: a first token such as BOS has to be among them. Left out: layers with a window shorter
+    than n, with capped or biased logits or attention that is not causal; `Z` and `W_V` where the norm has a mean or a bias
+    (LayerNorm); `W_V` where values have a bias or are made together with queries and keys; `W_O` and `attention_output` where
+    the output is changed before it is added to the stream.
 
     Sequences are run one by one, without the model's head. The model, in evaluation mode, is as before afterwards, also if a
     run fails. Not for compiled models, nor while another thread runs one. Memory: 4 n (3 d + (H + 2 K) head_dim) bytes a layer

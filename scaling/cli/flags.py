@@ -32,10 +32,9 @@ TensorFile = Annotated[
         "Tensors of attention layers, .npz or .safetensors. One layer: `q` [heads n head_dim] and `k` [kv_heads n head_dim], "
         "both after rotary embedding, and where they are known `v` [kv_heads n value_dim], `scaling` [] of the logits, `X` [n d] "
         "(the residual stream into the layer), `Z` [n d] (its norm, without the learnt scale), `attention_output` [n d], `W_O` "
-        "[heads d value_dim], `W_V` [kv_heads value_dim d] (with the norm's scale). Several layers: the same names below L0/, "
-        "L1/, ...; single heads: below L0H3/, without the axis of heads, X and Z below L0/. A leading axis of sequences may be "
-        "there. "
-        "toyblocks.export writes such files from models of transformers.",
+        "[heads d value_dim], `W_V` or `W_Vg` [kv_heads value_dim d] (with the norm's scale). Several layers: the same names "
+        "below L0/, L1/, ...; single heads: below L0H3/, without the axis of heads, X and Z below L0/. A leading axis of "
+        "sequences may be there. toyblocks.export writes such files from models of transformers.",
     ),
 ]
 LogitScaling = Annotated[

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verify(Command):
-    """Checks every statement of sections 3 and 4, on weights and outputs: predictions against exact values at finite n, and these
-    against simulation.
+    """Checks every statement of sections 3 and 4 and of Appendix F, on weights and outputs: predictions against exact values at
+    finite n, and these against simulation.
 
     Exit code 1 if a check fails. The seed is fixed, and the probability that a right program fails is below 1e-3 for the run.
     """

@@ -18,7 +18,12 @@ class Heads(Command):
     token itself and on the one before, beside those of uniform attention over as many tokens; the token with the largest share;
     uniformity, and the rank of its values. With X, Z and W_O in the file the regime of Theorem 5.1, and the average cosine
     similarity rho of the tokens, predicted and measured: of X, after the update W Z, after the head's attention W Z A^T and
-    after uniform attention W Z A_u^T, the first token left out. What a file lacks skips its section; the warnings say so.
+    after uniform attention W Z A_u^T, the first token left out. `positive`: whether E Y_i^T Y_j > 0, as the theorem assumes;
+    `agrees`: whether rho changes from W Z to W Z A_u^T in the direction that regime i or ii says, - where it says nothing.
+
+    For every layer: `beta`, the mean of |X| / |Z|; `rescaling`, s_l of (11); `bos_cosine`, the range of cos(Z_0, Z_i);
+    `representable`, whether some W makes all tokens attend to the first (Proposition 4.1), with the `margins` of z_0 - z_i and of
+    z_j, at most 1; `independent` tokens have such a W whatever they are. What a file lacks skips its section; warnings say so.
     """
 
     file: TensorFile = field(metadata={"positional": True})
