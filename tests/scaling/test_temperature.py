@@ -174,7 +174,7 @@ def draws_of_the_model(rng, a, radius, betas, rest, points, times, draws):
 
 @pytest.mark.parametrize(
     ("a", "radius", "points", "times"),
-    [(0.5, 0.01, 31, 2), (1.0, 0.1, 15, 4), (1.5, 0.2, 31, 1), (31.5, 0.7, 7, 16), (200.0, 0.8, 31, 2), (0.5, 0.3, 7, 1)],
+    [(0.5, 0.01, 7, 2), (1.0, 0.1, 7, 4), (1.5, 0.2, 3, 16), (31.5, 0.7, 7, 4), (31.5, 0.8, 31, 1), (200.0, 0.8, 7, 2)],
 )
 def test_expected_weights_against_draws(a, radius, points, times):
     """On both sides of criticality, in rows of one call."""
@@ -184,8 +184,8 @@ def test_expected_weights_against_draws(a, radius, points, times):
     betas = np.array([0.05, 0.3, 1.5, 10.0, 200.0]) / nearest_scale(a, radii, points * times + 1)
     at = nodes(a, radii, 31 * 16)
     found = expected_weights(at, np.full(5, float(points)), betas, np.tile(rest, (5, 1)), times)
-    draws = draws_of_the_model(rng, a, radius, betas, rest, points, times, 40_000)
-    stat.assert_bounded_mean(draws, np.stack(found, axis=1), 0.0, 1.0, error=1e-3, sees=0.017)
+    draws = draws_of_the_model(rng, a, radius, betas, rest, points, times, 100_000)
+    stat.assert_mean(draws, np.stack(found, axis=1), error=1e-3, sees=0.01)
 
 
 def test_expected_weights_are_those_of_shares():
@@ -236,20 +236,16 @@ def test_predictions_of_uniform_keys(d):
 
     Points are Poisson, also those of the present context, and the radius is given: 0.007 at d = 2, less in more dimensions.
     """
-    for m, times in enumerate(TIMES):
-        n = 2048 // times
-        head = ideal_head(d, n, critical_beta(d, 2048))
-        assert head.exponent == pytest.approx((d - 1) / 2, rel=0.02) and head.n == n
-        kept = head.predictions["constant"][m]
-        assert kept.top_weight == pytest.approx(0.5, abs=0.009), times
-        if times == 16:
-            continue
-        for sharp in (1, 5):
-            head = ideal_head(d, n, sharp * critical_beta(d, n)) if sharp > 1 or times == 4 else head
-            for cell in head.predictions["level"]:
-                exact = expected(d, cell.times * n, cell.beta, statistics=("top_weight", "ipr"))
-                assert cell.top_weight == pytest.approx(exact["top_weight"], abs=0.009), (times, sharp, cell.times)
-                assert cell.participation_ratio == pytest.approx(1 / exact["ipr"], rel=0.05), (times, sharp, cell.times)
+    for i, times in enumerate(TIMES):
+        head = ideal_head(d, 2048 // times, critical_beta(d, 2048))
+        assert head.exponent == pytest.approx((d - 1) / 2, rel=0.02) and head.n == 2048 // times
+        assert head.predictions["constant"][i].top_weight == pytest.approx(0.5, abs=0.009), times
+    for sharp in (1, 5):
+        head = ideal_head(d, 512, sharp * critical_beta(d, 512))
+        for cell in head.predictions["level"][::2]:
+            exact = expected(d, cell.times * 512, cell.beta, statistics=("top_weight", "ipr"))
+            assert cell.top_weight == pytest.approx(exact["top_weight"], abs=0.009), (sharp, cell.times)
+            assert cell.participation_ratio == pytest.approx(1 / exact["ipr"], rel=0.05), (sharp, cell.times)
 
 
 def test_predictions_of_a_report(uniform):
