@@ -21,6 +21,7 @@ Row = Float[np.ndarray, " row"]
 
 TIMES = (2, 4, 16)
 TRUSTED = 0.05  # of the top weight, in the self-check
+_FEWEST = 10  # positions: token 0, and more than the 8 nearest keys
 _FRACTIONS = 2.0 ** np.arange(-3, 0.5, 0.5)
 
 
@@ -129,13 +130,16 @@ def head_temperatures(
     is here the beta that keeps `kappa`. Nothing is random. Where the model misses the present top weight by more than 0.05, as on
     queries off the support of the keys, the predictions are withheld. `progress` shows a bar on stderr, if that is a terminal.
 
-    **Raises:** `ValueError` unless `top` is at least 8 and below the number of keys that late rows see, `rows` at least 1.
+    **Raises:** `ValueError` unless there are at least 10 positions, `top` is at least 8 and below the number of keys that late
+    rows see, and `rows` is at least 1.
     """
     top, rows = _check.whole("top", top, 8), _check.whole("rows", rows, 1)
     heads = []
     # One thread, since the matrices are small: more threads wait for one another.
     with threadpool_limits(1, "blas"), tqdm(unit=" heads", disable=None if progress else True) as bar:
         for layer in tensors.layers:
+            enough = f"have at least {_FEWEST} positions, so that late rows have a tail"
+            _check.require(layer.n >= _FEWEST, f"q of layer {layer.index}", enough, f"of {layer.n}")
             must = f"be below {layer.n - 1}, the keys of the last row of layer {layer.index} without token 0"
             _check.require(top < layer.n - 1, "top", must, top)
             for i in range(len(layer.heads)):

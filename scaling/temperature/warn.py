@@ -7,6 +7,7 @@ from typing import Any
 KEYS_PER_TOP = 450 / 32
 NORM_SPREAD = 0.2  # beyond, a key can be far for its length alone
 NO_SINK = 0.1
+_LISTED = 8  # runs of heads in a line
 FEWEST_ROWS = 100  # by chance 3% of critical heads with uniform keys fail the self-check; a quarter of them with 24 rows
 
 
@@ -31,11 +32,14 @@ def warnings_of(heads: Sequence[Any], top: int) -> tuple[str, ...]:
 
 
 def heads_in_words(names: Sequence[tuple[int, int]]) -> str:
-    """L3H0-2, L3H5, L4H1: (layer, head) pairs in ascending order, runs of heads of a layer together."""
+    """L3H0-2, L3H5, L4H1: (layer, head) pairs in ascending order, runs of heads of a layer together; of many, the first and how
+    many more there are."""
     runs: list[list[int]] = []
     for layer, head in sorted(names):
         if runs and runs[-1][0] == layer and head == runs[-1][2] + 1:
             runs[-1][2] = head
         else:
             runs.append([layer, head, head])
-    return ", ".join(f"L{layer}H{a}" if a == b else f"L{layer}H{a}-{b}" for layer, a, b in runs)
+    text = ", ".join(f"L{layer}H{a}" if a == b else f"L{layer}H{a}-{b}" for layer, a, b in runs[:_LISTED])
+    more = sum(b - a + 1 for _, a, b in runs[_LISTED:])
+    return f"{text} and {more} more" if more else text

@@ -343,6 +343,8 @@ def test_equal_distances_have_no_tail():
 
 def test_names_of_heads():
     assert heads_in_words([(1, 0), (0, 3), (0, 2), (0, 1), (0, 5), (1, 1)]) == "L0H1-3, L0H5, L1H0-1"
+    many = [(layer, head) for layer in range(30) for head in (0, 1, 3)]
+    assert heads_in_words(many) == "L0H0-1, L0H3, L1H0-1, L1H3, L2H0-1, L2H3, L3H0-1, L3H3 and 78 more"
 
 
 @hypothesis.settings(max_examples=8)
@@ -441,3 +443,9 @@ def test_bad_input(arguments, message):
     q, k = (rng.standard_normal((1, 1, 60, 5)) for _ in range(2))
     with pytest.raises(ValueError, match=message):
         head_temperatures(tensors(layer(q, k)), **arguments)
+
+
+def test_short_sequences_are_named():
+    q, k = np.ones((1, 1, 9, 4)), np.ones((1, 1, 9, 4))
+    with pytest.raises(ValueError, match="`q of layer 0` must have at least 10 positions, so that late rows have a tail, but was of 9"):
+        head_temperatures(tensors(layer(q, k)), top=8)

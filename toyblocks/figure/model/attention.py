@@ -18,9 +18,9 @@ def labels(data: xarray.Dataset) -> dict[str, int]:
     """How many heads have each label of section 3, masses averaged over sequences at the longest context; a sink is the first
     token here (`label_heads` takes any)."""
     masses = data.isel(length=-1).mass.mean("sequence").transpose("layer", "head", "pattern").values.reshape(-1, len(PATTERNS))
-    found: dict[str, int] = {}
+    n, found = int(data.length[-1]), {}
     for sink, diagonal, lower in masses:
-        name = label(Masses(float(sink), float(diagonal), float(lower), float(sink)))
+        name = label(Masses(float(sink), float(diagonal), float(lower), float(sink)), n=n)
         found[name] = found.get(name, 0) + 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
