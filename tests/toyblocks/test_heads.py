@@ -326,10 +326,28 @@ def test_what_a_head_does_has_no_coordinates(seed, factor):
         }
     )
     for place, was in zip(range(3), order, strict=True):
-        got, want = vars(after.heads[place]), vars(before.heads[was])
+        got, want = dict(vars(after.heads[place])), dict(vars(before.heads[was]))
+        errors = [np.array(dataclasses.astuple(each.pop("masses_se")), float) for each in (got, want)]
+        np.testing.assert_allclose(*errors, rtol=1e-7, atol=1e-9)
         for name, value in want.items():
             if name not in ("head", "uniform_baseline"):
                 assert got[name] == (pytest.approx(value, rel=1e-7, abs=1e-9) if isinstance(value, float) else value), name
+
+
+def test_standard_errors_are_those_of_reports_on_single_sequences():
+    made = model(np.float64, 4, 9, heads=2, kv_heads=2, d=7, rng=np.random.default_rng(4))
+    weights = ("W_O", "W_V", "scaling")
+    single = [report({name: a if name in weights else a[[i]] for name, a in made.items()}) for i in range(4)]
+    for place, head in enumerate(report(made).heads):
+        alone = [each.heads[place] for each in single]
+        assert head.masses_se is not None and all(each.masses_se is None and each.measured_change_se is None for each in alone)
+        for name in ("sink", "diagonal", "lower_diagonal"):
+            values = np.array([getattr(each, name) for each in alone])
+            assert getattr(head, name) == pytest.approx(np.mean(values))
+            assert getattr(head.masses_se, name) == pytest.approx(np.std(values, ddof=1) / 2)
+        changes = np.array([each.measured_change for each in alone], float)
+        assert head.measured_change == pytest.approx(np.mean(changes))
+        assert head.measured_change_se == pytest.approx(np.std(changes, ddof=1) / 2)
 
 
 def test_memory_is_not_a_matrix():

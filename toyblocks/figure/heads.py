@@ -66,23 +66,30 @@ def draw_report(report: HeadReport, path: Path) -> list[Path]:
 
 def dataset(report: HeadReport) -> xarray.Dataset:
     """What is drawn, by head: `mass` and `uniform` [head pattern], `largest_column` and its mass, `regime` by its place in
-    `REGIMES`, the traces and similarities of Theorem 5.1, its `change` and `predicted_change` from X + WZ to X + W Z A_u^T; nan
-    where the report has None."""
+    `REGIMES`, the traces and similarities of Theorem 5.1, its `change` and `predicted_change` from X + WZ to X + W Z A_u^T,
+    standard errors `mass_se` and `change_se` over sequences; nan where the report has None."""
     heads = report.heads
 
     def column(of: Any) -> np.ndarray:
         return np.array([[getattr(each, name) for name in PATTERNS] for each in of], np.float64)
 
     found = {name: np.array([getattr(head, name) for head in heads], np.float64) for name in _NUMBERS}
+    errors = np.full((len(heads), len(PATTERNS)), np.nan)
+    for row, head in zip(errors, heads, strict=True):
+        row[:] = np.nan if head.masses_se is None else column([head.masses_se])[0]
     regimes = [np.nan if head.regime is None else REGIMES.index(head.regime) for head in heads]
     variables = {
         "mass": variable(("head", "pattern"), column(heads), f"share of attention: {', '.join(PATTERNS)}"),
+        "mass_se": variable(("head", "pattern"), errors, "its standard error over sequences"),
         "uniform": variable(("head", "pattern"), column(each.uniform_baseline for each in heads), "that of uniform attention"),
         "largest_column": variable(("head",), [head.largest_column for head in heads], "token attended to most", "tokens"),
         "largest_column_mass": variable(("head",), [head.largest_column_mass for head in heads], "its share of attention"),
         "regime": variable(("head",), regimes, ", ".join(f"{i} {name}" for i, name in enumerate(REGIMES))),
         **{name: variable(("head",), found[name], about) for name, about in _NUMBERS.items()},
         "change": variable(("head",), found["rho_x_wzau"] - found["rho_x_wz"], "measured change"),
+        "change_se": variable(
+            ("head",), np.array([head.measured_change_se for head in heads], np.float64), "its standard error over sequences"
+        ),
         "predicted_change": variable(
             ("head",), found["predicted_rho_x_wzau"] - found["predicted_rho_x_wz"], "change by Theorem 5.1"
         ),
@@ -101,7 +108,7 @@ def caption(report: HeadReport) -> str:
     most = max(head.sequences for head in heads)
     text = f"""
     Patterns of {len(heads)} attention head{"s" if len(heads) > 1 else ""} ({n} tokens, {most} sequence{"s" if most > 1 else ""};
-    averages over sequences, without an error bar of their own). All quantities are dimensionless.
+    {"means over sequences, with standard errors" if most > 1 else "one has no error bar"}). All quantities are dimensionless.
 
     (a) Shares of attention: on the first token (sink), on the token itself (diagonal), on the one before (lower diagonal); means
     over rows. Bars: uniform attention over as many tokens, on the first token or the token itself. Labels: {labels}.
@@ -132,6 +139,7 @@ def _draw_patterns(axes: Axes, data: xarray.Dataset, labels: list[str]) -> None:
     x, size = np.arange(count), marker_size(count)
     for j, name in enumerate(PATTERNS):
         color, marker = _PATTERN_LOOK[name]
+        axes.errorbar(x, data.mass.values[:, j], data.mass_se.values[:, j], fmt="none", ecolor=color, elinewidth=0.8, zorder=2)
         axes.plot(x, data.mass.values[:, j], marker, ms=size, color=color, mec="black", mew=0.3, clip_on=False, zorder=3,
                   label=f"{name.replace('_', ' ')}")  # fmt: skip
     axes.hlines(data.uniform.values[:, 0], x - 0.42, x + 0.42, color="black", lw=1.2, zorder=4, label="uniform attention")
@@ -165,6 +173,7 @@ def _draw_agreement(axes: Axes, data: xarray.Dataset) -> None:
     for x, y in (([low, 0], [0, high]), ([0, high], [low, 0])):
         axes.fill_between(x, *y, color="#eeeeee", lw=0, zorder=0)
     axes.plot([low, high], [low, high], color="#777777", lw=0.8, zorder=1)
+    axes.errorbar(predicted, measured, data.change_se.values, fmt="none", ecolor="black", elinewidth=0.7, zorder=2)
     for name, color, marker, mask in _by_regime(data):
         edge = {} if marker == "x" else {"mec": "black", "mew": 0.3}
         axes.plot(predicted[mask], measured[mask], marker, color=color, ms=size, label=f"regime {name}", zorder=3, **edge)

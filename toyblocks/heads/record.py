@@ -13,8 +13,8 @@ class Head:
 
     **Pattern.** `layer`, `head`, their numbers in the model; `n` positions of `sequences` sequences. `label`, see
     `toyblocks.heads.label`; `sink_token`, the position of the sink, None where the label has no sink: the first token where its
-    mass suffices, else that of the largest column. `sink`, `diagonal`,
-    `lower_diagonal` and `largest_column_mass` as in `Masses`, `largest_column` the position that the last is about;
+    mass suffices, else that of the largest column. `sink`, `diagonal`, `lower_diagonal` and `largest_column_mass` as in `Masses`,
+    `largest_column` the position that the last is about; `masses_se`, their standard errors over sequences, None of one;
     `uniform_baseline`, the same masses of uniform attention over n tokens. `uniformity`, u(A) of (12).
 
     **Values.** `value_rank`, the number of singular values of V [n value_dim] above 1e-3 times the largest over min(n, value_dim)
@@ -27,10 +27,11 @@ class Head:
     the head's attention (which sees the first token) and of X + W Z A_u^T with uniform attention over the other tokens;
     `predicted_rho_x_wz`, `predicted_rho_x_wzau`: rho-hat at lambda = 0 and 1. (Of X alone the prediction is an identity under
     RMSNorm.) `predicted_sign`: of the change from X + WZ to X + W Z A_u^T, +1 in regime i and -1 in ii under `positive`, else
-    None; `measured_change`, that change in rho; `agrees`, whether its sign is the predicted one. The theorem is about the path
-    from no attention to uniform attention: attention on a sink is not on it, and `agrees` is about the path alone. Beside it
-    `change_with_attention`, from X + WZ to X + W Z A^T (Figure 8), and `change_to_uniform`, from there to X + W Z A_u^T
-    (Figure 9). `rescaled_...`: the same rho after the head's update times s_l of (11).
+    None; `measured_change`, that change in rho, and `measured_change_se`, its standard error over sequences, None of one;
+    `agrees`, whether its sign is the predicted one. The theorem is about the path from no attention to uniform attention:
+    attention on a sink is not on it, and `agrees` is about the path alone. Beside it `change_with_attention`, from X + WZ to
+    X + W Z A^T (Figure 8), and `change_to_uniform`, from there to X + W Z A_u^T (Figure 9). `rescaled_...`: the same rho after
+    the head's update times s_l of (11).
     """
 
     layer: int
@@ -44,6 +45,7 @@ class Head:
     lower_diagonal: float | None
     largest_column: int
     largest_column_mass: float
+    masses_se: Masses | None
     uniform_baseline: Masses
     uniformity: float
     value_rank: float | None = None
@@ -63,6 +65,7 @@ class Head:
     predicted_rho_x_wzau: float | None = None
     predicted_sign: int | None = None
     measured_change: float | None = None
+    measured_change_se: float | None = None
     agrees: bool | None = None
     change_with_attention: float | None = None
     change_to_uniform: float | None = None

@@ -1,5 +1,6 @@
 """From the tensors of a model to a report on its heads, layer by layer: only this file knows of all sections."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ class _Attended(NamedTuple):
     """What a pass over a head's attention leaves: means over sequences, and A V [sequences n value_dim]."""
 
     masses: Masses
+    masses_se: Masses | None
     largest_column: int
     shared: float  # of the largest column's mass with the lower diagonal
     uniformity: float
@@ -85,7 +87,7 @@ def _layer(layer: Layer, limits: Thresholds, longest: int, notes: Notes, bar: An
             Head(
                 layer=layer.index, head=number, n=layer.n, sequences=len(layer.q), label=pattern_label,
                 sink_token=sink if "sink" in pattern_label else None, largest_column=found.largest_column,
-                uniform_baseline=uniform_masses(layer.n), uniformity=found.uniformity, **head,
+                masses_se=found.masses_se, uniform_baseline=uniform_masses(layer.n), uniformity=found.uniformity, **head,
             )
         )  # fmt: skip
     about = {} if flow is None else {"beta": flow.beta, "beta_spread": flow.beta_spread, "rho_x": flow.rho}
@@ -119,17 +121,29 @@ def _updates(
 def _mean(found: list[Pattern]) -> _Attended:
     columns = np.mean([each.columns for each in found], axis=0)
     largest = int(columns.argmax())
-    lower = [each.lower_diagonal for each in found if each.lower_diagonal is not None]
-    masses = Masses(
-        float(np.mean([each.sink for each in found])),
-        float(np.mean([each.diagonal for each in found])),
-        float(np.mean(lower)) if lower else None,
-        float(columns[largest]),
-    )
+    single = [Masses(each.sink, each.diagonal, each.lower_diagonal, float(each.columns[largest])) for each in found]
+    masses = _of_masses(single, lambda shares: float(np.mean(shares)))
+    masses_se = _of_masses(single, _se) if len(found) > 1 else None
     mixed = [each.mixed for each in found if each.mixed is not None]
     shared = float(np.mean([each.shared[largest] for each in found]))
     uniformity = float(np.mean([each.uniformity for each in found]))
-    return _Attended(masses, largest, shared, uniformity, np.stack(mixed) if mixed else None)
+    return _Attended(masses, masses_se, largest, shared, uniformity, np.stack(mixed) if mixed else None)
+
+
+def _of_masses(single: list[Masses], summary: Callable[[list[float]], float]) -> Masses:
+    """A summary of every mass over sequences."""
+    lower = [each.lower_diagonal for each in single if each.lower_diagonal is not None]
+    return Masses(
+        summary([each.sink for each in single]),
+        summary([each.diagonal for each in single]),
+        summary(lower) if lower else None,
+        summary([each.largest_column_mass for each in single]),
+    )
+
+
+def _se(found: Float[np.ndarray, "sequences"] | list[float]) -> float:
+    """The standard error of a mean over sequences."""
+    return float(np.std(found, ddof=1) / np.sqrt(len(found)))
 
 
 def _values(layer: Layer, notes: Notes) -> Values | None:
@@ -184,15 +198,16 @@ def _scale(layer: Layer, attended: list[_Attended], notes: Notes) -> float | Non
 
 
 def _theorem(flow: Stream, found: Update) -> dict[str, Any]:
-    traces, wz, wza, wzau = found.traces, *(float(each) for each in found.measured)
+    traces, (wz, wza, wzau) = found.traces, found.measured.mean(axis=1).tolist()
+    change = found.measured[2] - found.measured[0]
     sign = {"i": 1, "ii": -1}.get(found.regime.name) if found.regime.positive else None
-    again = {} if found.rescaled is None else dict(zip(("wz", "wza", "wzau"), found.rescaled.tolist(), strict=True))
+    again = {} if found.rescaled is None else dict(zip(("wz", "wza", "wzau"), found.rescaled.mean(axis=1).tolist(), strict=True))
     return {
         "regime": found.regime.name, "positive": found.regime.positive, "increases_to": found.regime.increases_to,
         "beta": traces.beta, "beta_tr_bw": traces.beta * traces.bw, "tr_bww": traces.bww,
         "rho_x": flow.rho, "rho_x_wz": wz, "rho_x_wza": wza, "rho_x_wzau": wzau,
         "predicted_rho_x_wz": float(found.predicted[0]), "predicted_rho_x_wzau": float(found.predicted[1]),
-        "predicted_sign": sign, "measured_change": wzau - wz,
+        "predicted_sign": sign, "measured_change": wzau - wz, "measured_change_se": _se(change) if len(change) > 1 else None,
         "agrees": None if sign is None else bool(np.sign(wzau - wz) == sign),
         "change_with_attention": wza - wz, "change_to_uniform": wzau - wza,
         **{f"rescaled_rho_x_{name}": value for name, value in again.items()},

@@ -33,9 +33,9 @@ class Vanishes(ValueError):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stream:
     """Residual stream `x` and its norm `z` [S T d] of a layer without BOS, as stored, or in float64 where they are so small that
-    float32 products of them are not normal numbers, and what all of its heads need: `squares` |X_i|^2
-    [S T], `beta` and `beta_spread`, the mean of |X_i| / |Z_i| and its standard deviation over the mean, `b` = tr(B) and `c` =
-    tr(C) of Theorem 5.1, `rho` of X, the mean over sequences."""
+    float32 products of them are not normal numbers, and what all of its heads need: `squares` |X_i|^2 [S T], `beta` and
+    `beta_spread`, the mean of |X_i| / |Z_i| and its standard deviation over the mean, `b` = tr(B) and `c` = tr(C) of Theorem 5.1,
+    `rho` of X, the mean over sequences."""
 
     x: Stored
     z: Stored
@@ -50,13 +50,13 @@ class Stream:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Update:
     """Theorem 5.1 for one head: its `traces` and `regime`; rho-hat `predicted` for lambda = 0 and 1, of X + WZ and X + W Z A_u^T;
-    rho `measured` of X + WZ, X + W Z A^T and X + W Z A_u^T, and `rescaled` by (11), None without it."""
+    rho `measured` of X + WZ, X + W Z A^T and X + W Z A_u^T in every sequence, and `rescaled` by (11), None without it."""
 
     traces: Traces
     regime: Regime
     predicted: Float[np.ndarray, "2"]
-    measured: Float[np.ndarray, "3"]
-    rescaled: Float[np.ndarray, "3"] | None
+    measured: Float[np.ndarray, "3 sequences"]
+    rescaled: Float[np.ndarray, "3 sequences"] | None
 
 
 def stream(layer: Layer) -> Stream:
@@ -98,7 +98,7 @@ def update(
     in_full = [bool(np.any(each < _CANCELS * of.squares)) or each.max() > _LARGE for each in squares]
     traces = _traces(of, v, wide, gram, rounding, precise=any(in_full))
     quick = [place for place, full in enumerate(in_full) if not full]
-    found = np.empty(len(moves))
+    found = np.empty((len(moves), len(of.x)))
     found[quick] = _rho_after(of, [moves[place] for place in quick], [squares[place] for place in quick], wide)
     for place in np.flatnonzero(in_full):
         found[place] = _rho_in_full(of, moves[place], wide, rounding)
@@ -178,20 +178,22 @@ def _traces(of: Stream, v: np.ndarray, w_o: np.ndarray, gram: np.ndarray, roundi
     return Traces(of.beta, of.b, of.c, bw, cw, max(bww, 0.0), cww)
 
 
-def _rho_after(of: Stream, moves: list[np.ndarray], squares: list[np.ndarray], w_o: np.ndarray) -> Float[np.ndarray, "moves"]:
-    """As `oversmoothing.rho_after`, the sums over tokens of all updates together."""
+def _rho_after(
+    of: Stream, moves: list[np.ndarray], squares: list[np.ndarray], w_o: np.ndarray
+) -> Float[np.ndarray, "moves sequences"]:
+    """As `oversmoothing.rho_after`, for every sequence, the sums over tokens of all updates together."""
     if not moves:
-        return np.empty(0)
+        return np.empty((0, len(of.x)))
     inverse, found = [1 / np.sqrt(each) for each in squares], []
     for sequence, rows in enumerate(of.x):
         weights = np.stack([each[sequence] for each in inverse])
         total = weighted_sums(rows, weights)
         total += np.stack([each @ move[sequence] for each, move in zip(weights, moves, strict=True)]) @ w_o.T
         found.append(_pairs(total, np.ones((len(moves), rows.shape[0]))))
-    return np.clip(found, -1.0, 1.0).mean(axis=0)
+    return np.clip(found, -1.0, 1.0).T
 
 
-def _rho_in_full(of: Stream, move: PerHead, w_o: np.ndarray, rounding: float) -> float:
+def _rho_in_full(of: Stream, move: PerHead, w_o: np.ndarray, rounding: float) -> Float[np.ndarray, "sequences"]:
     """The same for one update, from X + U W_O^T in float64, a chunk of tokens at a time. Raises `Vanishes`."""
     totals = np.zeros((len(of.x), of.x.shape[2]))
     for sequence, part, wide in _chunks(of.x):
@@ -200,7 +202,7 @@ def _rho_in_full(of: Stream, move: PerHead, w_o: np.ndarray, rounding: float) ->
         if np.any(size <= _ROUNDING * rounding * np.sqrt(of.squares[sequence, part])):
             raise Vanishes("an update leaves a token at 0 up to rounding")
         totals[sequence] += (1 / size) @ wide
-    return float(np.clip(_pairs(totals, np.ones(of.squares.shape)), -1.0, 1.0).mean())
+    return np.clip(_pairs(totals, np.ones(of.squares.shape)), -1.0, 1.0)
 
 
 def _pairs(totals: Float[np.ndarray, "sums d"], squares: Float[np.ndarray, "sums tokens"]) -> Float[np.ndarray, "sums"]:
