@@ -6,7 +6,6 @@ d log n along E A_(1) = 1/2 is within 1% of alpha only from about n = 10^{0.88 (
 """
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tqdm import tqdm
 
 from scaling.exact import critical_beta
 from scaling.figure.cells import number, variable
-from scaling.figure.style import WIDTH, halo, letter, save, style
+from scaling.figure.style import WIDTH, halo, letter, save, style, wrapped
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"d": [2, 3, 5, 8, 16, 32, 64, 128], "n": [1e2, 1e18], "nodes": 21, "points": 97},
@@ -103,7 +102,7 @@ def caption(data: xarray.Dataset) -> str:
     (b) The slope over alpha, with a band of {100 * CLOSE:g}% about 1. It stays in the band from these n on, by d:
     {"; ".join(begins)}.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def power_law_begins(data: xarray.Dataset, d: int) -> float:

@@ -8,7 +8,6 @@ many tokens at that beta (`scaling.heat.mean_field_spectra`) is drawn beside the
 """
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tqdm import tqdm
 from scaling.density import Quadratic
 from scaling.dynamics import evolve
 from scaling.figure.cells import number, variable
-from scaling.figure.style import DARK, HEAT, LIGHT, MIDDLE, WIDTH, letter, save, style
+from scaling.figure.style import DARK, HEAT, LIGHT, MIDDLE, WIDTH, letter, save, style, wrapped
 from scaling.heat import Spectrum, cloud_spectrum, flow, mean_field_spectra, positive_until, spectrum
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -182,7 +181,7 @@ def caption(data: xarray.Dataset) -> str:
     maximum {change[0]:+.4f} (infinitely many tokens {at_beta[0]:+.4f}, limit {limit[0]:+.4f}), at the minimum
     {change[1]:+.4f} ({at_beta[1]:+.4f}, {limit[1]:+.4f}).
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def _draw_maps(figure: Figure, panels: Sequence[Any], data: xarray.Dataset) -> None:

@@ -10,7 +10,6 @@ near x = 1 is two biases that cancel. So the simulation is to be read against th
 
 import dataclasses
 import json
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from scaling.exact import critical_beta, power_law
 from scaling.exact.measure import sphere_points
 from scaling.exact.ratio import ordered_ratio
 from scaling.exact.windows import FAST
-from scaling.figure.style import DARK, HEAT, LIGHT, MIDDLE, WIDTH, halo, letter, save, style
+from scaling.figure.style import DARK, HEAT, LIGHT, MIDDLE, WIDTH, halo, letter, save, style, wrapped
 
 D = 5
 ALPHA = 2 / (D - 1)
@@ -206,7 +205,7 @@ def caption(data: xarray.Dataset, stores: Mapping[str, xarray.Dataset]) -> str:
     does not shrink with more replicates: exact value (simulation ± 2 standard errors) relative to the limit {told}; greatest
     absolute difference {gap:.3f}. Agreement near x = 1 is two biases that cancel.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def _span(beta: xarray.DataArray, data: xarray.Dataset) -> str:

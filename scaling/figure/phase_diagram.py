@@ -6,7 +6,6 @@ output passes from drift to fluctuation (section 4), which no weight shows.
 """
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tqdm import tqdm
 from scaling.exact import critical_beta, power_law, top_weight
 from scaling.figure.cells import context_lengths, number, variable
 from scaling.figure.regimes import bulk_edge
-from scaling.figure.style import COLUMN, HEAT, halo, save, style
+from scaling.figure.style import COLUMN, HEAT, halo, save, style, wrapped
 from scaling.regime import HIGH, WINDOW
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -84,7 +83,7 @@ def caption(data: xarray.Dataset) -> str:
     fluctuation (section 4); weights show no trace of it. Thin: beta = {float(data.bulk_edge):.3g}, below which, in the
     bulk, the window reaches beyond the power law of the distances and no limit law applies.
     """
-    return textwrap.fill(" ".join(text.split()), 110)
+    return wrapped(text)
 
 
 def _draw(figure: Figure, axes: Axes, data: xarray.Dataset) -> None:

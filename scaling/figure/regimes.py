@@ -6,7 +6,6 @@ the output (section 4). The bars on top are the labels of `scaling.regime`.
 """
 
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tqdm import tqdm
 
 from scaling.exact import critical_beta, expected, power_law
 from scaling.figure.cells import number, variable
-from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save, style
+from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save, style, wrapped
 from scaling.law.subcritical_output import DRIFT, FLUCTUATION
 from scaling.regime import HIGH, WINDOW, regime
 
@@ -128,7 +127,7 @@ def caption(data: xarray.Dataset) -> str:
     (c) The output's distance from q: drift E sum A T, with its limit (d-1)/(2 beta), and
     fluctuation, the root of E |P_q sum A x|^2; they are equal at beta = {crossing(data):.3g}.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def room(data: xarray.Dataset) -> str:

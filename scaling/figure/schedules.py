@@ -4,7 +4,6 @@ dimensions.
 The exact expected top weight of uniform keys under the schedules of `scaling.schedule`, all anchored at the first n.
 """
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from scaling import schedule
 from scaling.exact import top_weight
 from scaling.figure.cells import context_lengths, number, variable
-from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save, style
+from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save, style, wrapped
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"d": [128, 5], "n": [1e3, 1e9, 25], "level": 0.5},
@@ -99,7 +98,7 @@ def caption(data: xarray.Dataset) -> str:
 
     At the last n: {". ".join(told)}.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def _draw(axes: Axes, data: xarray.Dataset) -> None:

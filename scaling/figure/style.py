@@ -1,5 +1,7 @@
-"""What all figures share: type sizes, colours that stay apart in grey, and the files that a figure leaves."""
+"""What all figures share: type sizes, colours that stay apart in grey, captions in lines, and the files that a figure leaves."""
 
+import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +54,13 @@ def halo(width: float = 2.6, color: str = "white") -> list[Any]:
 def letter(axes: Axes, text: str) -> None:
     """Puts a panel letter above the upper left corner."""
     axes.set_title(text, loc="left", fontweight="bold")
+
+
+def wrapped(text: str, *, hyphens: bool = True) -> str:
+    """A caption in lines of up to 110 columns, which break after hyphens, too, unless told otherwise. Paragraphs are what blank
+    lines separate; within one, any white space is as good as another."""
+    paragraphs = re.split(r"\n\s*\n", text.strip())
+    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110, break_on_hyphens=hyphens) for part in paragraphs)
 
 
 def save_at(figure: Figure, data: "xarray.Dataset", caption: str, path: Path, name: str) -> list[Path]:

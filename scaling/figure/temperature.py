@@ -1,7 +1,5 @@
 """Figure of a report on temperatures: exponents of heads, on which side of criticality they are, and what longer contexts do."""
 
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from scaling.figure.cells import number, variable
 from scaling.figure.head_axis import head_axis, marker_size
-from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save_at, style
+from scaling.figure.style import DARK, MIDDLE, WIDTH, letter, save_at, style, wrapped
 from scaling.schedule import NAMES
 from scaling.temperature import TemperatureReport
 from scaling.temperature.report import TIMES, TRUSTED
@@ -131,7 +129,7 @@ def caption(report: TemperatureReport) -> str:
 
     (d) {what} (level: the beta that keeps kappa). {rest}
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in re.split(r"\n\s*\n", text.strip()))
+    return wrapped(text)
 
 
 def _plain_log(axis: Any, subs: Sequence[float | int] = (1, 2, 5)) -> None:

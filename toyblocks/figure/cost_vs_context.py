@@ -4,7 +4,6 @@ Trained blocks beside the certified least query-key cost and the bounds of Theor
 alone, so their cost is linear in kappa and the rest does not depend on it: one training serves every kappa.
 """
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from scaling.figure.cells import number, variable
-from scaling.figure.style import WIDTH, letter, save, style
+from scaling.figure.style import WIDTH, letter, save, style, wrapped
 from toyblocks.bound import bound
 from toyblocks.figure import fit, runs
 from toyblocks.task import PATTERNS, Backcopy
@@ -164,7 +163,7 @@ def caption(data: xarray.Dataset) -> str:
     Exponents over T = {_list(late)}, least squares, 95% intervals from the departure
     of the means from a power law. {told}. {withheld}
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def _list(values: np.ndarray) -> str:

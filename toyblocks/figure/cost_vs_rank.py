@@ -4,7 +4,6 @@ One panel for each number of tokens in a group. The sink's query-key cost does n
 linear in it; the rest grows with the number of tokens alone, which the paper's single panel mixes with the rank.
 """
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from scaling.figure.cells import number, variable
-from scaling.figure.style import WIDTH, letter, save, style
+from scaling.figure.style import WIDTH, letter, save, style, wrapped
 from toyblocks.bound import bound
 from toyblocks.figure import fit, runs
 from toyblocks.task import PATTERNS, Grouped
@@ -168,7 +167,7 @@ def caption(data: xarray.Dataset) -> str:
     a = {fit.with_interval(found.slope, found.slope_interval)}, where 2 kappa/sqrt(d) = {number(expected_slope(data))};
     b = {fit.with_interval(found.intercept, found.intercept_interval, 1)}. {flat} {withheld}
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in text.strip().split("\n\n"))
+    return wrapped(text)
 
 
 def _draw(axes: Axes, data: xarray.Dataset, i: int) -> None:

@@ -1,7 +1,5 @@
 """Figure of a report on heads: their patterns beside uniform attention, and Theorem 5.1's prediction beside what is measured."""
 
-import re
-import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from scaling.figure.cells import number, variable
 from scaling.figure.head_axis import NAMED, head_axis, marker_size
-from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, save_at, style
+from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, save_at, style, wrapped
 from toyblocks.heads import HeadReport
 
 PATTERNS = ("sink", "diagonal", "lower_diagonal")
@@ -131,7 +129,7 @@ def caption(report: HeadReport) -> str:
     (c) The measured change (marker) and the predicted one (end of the line) against the ratio that decides the regime: above 0
     regime i, rho rises with attention; below -1 regime ii, it falls. Grey: what the theorem excludes. Regimes: {regimes}.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110) for part in re.split(r"\n\s*\n", text.strip()))
+    return wrapped(text)
 
 
 def _draw_patterns(axes: Axes, data: xarray.Dataset, labels: list[str]) -> None:

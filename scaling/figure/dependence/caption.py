@@ -1,6 +1,5 @@
 """The caption of figure `dependence`, with every setting and what was found in the data."""
 
-import textwrap
 
 import numpy as np
 import xarray
@@ -8,6 +7,7 @@ import xarray
 from scaling.figure.cells import number
 from scaling.figure.dependence.cases import CASES, scores
 from scaling.figure.ranked import ERRORS
+from scaling.figure.style import wrapped
 
 
 def caption(data: xarray.Dataset) -> str:
@@ -48,4 +48,4 @@ def caption(data: xarray.Dataset) -> str:
 
     (c) The same relative to the limit of each. The ranks of a replicate are correlated.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110, break_on_hyphens=False) for part in text.strip().split("\n\n"))
+    return wrapped(text, hyphens=False)

@@ -1,10 +1,10 @@
 """The captions of figure `output-field`, with every setting and what was found in the data."""
 
-import textwrap
 
 import xarray
 
 from scaling.figure.cells import number
+from scaling.figure.style import wrapped
 
 
 def with_limit(data: xarray.Dataset) -> str:
@@ -21,7 +21,7 @@ def with_limit(data: xarray.Dataset) -> str:
 
     {_pictures(data)}
     """
-    return _wrapped(text)
+    return wrapped(text, hyphens=False)
 
 
 def with_exact_drift(data: xarray.Dataset) -> str:
@@ -42,7 +42,7 @@ def with_exact_drift(data: xarray.Dataset) -> str:
 
     {_pictures(data)}
     """
-    return _wrapped(text)
+    return wrapped(text, hyphens=False)
 
 
 def _found(data: xarray.Dataset, i: int, name: str) -> str:
@@ -76,8 +76,3 @@ def _pictures(data: xarray.Dataset) -> str:
     half width {float(data.radius):g}, east to the right. Colours are symmetric about 0: negative blue, positive yellow,
     lightness grows with the value; those of the first four columns end at the 99% quantile of the absolute value. Black lines
     in smooth columns: 0."""
-
-
-def _wrapped(text: str) -> str:
-    parts = text.strip().split("\n\n")
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110, break_on_hyphens=False) for part in parts)

@@ -1,12 +1,12 @@
 """The caption of figure `rope`, with every setting and what was found in the data."""
 
-import textwrap
 
 import numpy as np
 import xarray
 
 from scaling.figure.cells import number
 from scaling.figure.ranked import ERRORS
+from scaling.figure.style import wrapped
 
 
 def scores(data: xarray.Dataset) -> dict[str, np.ndarray]:
@@ -50,7 +50,7 @@ def caption(data: xarray.Dataset) -> str:
     (e) The same relative to the limit with C-bar(q). The ranks of a replicate are correlated. Greatest distance over the ranks:
     {worst[0]:.1f} (no period) and {worst[1]:.1f} (period {period}) standard errors.
     """
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), 110, break_on_hyphens=False) for part in text.strip().split("\n\n"))
+    return wrapped(text, hyphens=False)
 
 
 def _degrees(point: np.ndarray) -> tuple[str, str]:
