@@ -41,6 +41,7 @@ import gzip
 import os
 import tarfile
 import zipfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,6 +55,8 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import scaling
+from scaling.figure import foresight
+from scaling.figure.temperature import trusted
 from toyblocks.export import record
 from toyblocks.figure import model as figures
 
@@ -274,24 +277,29 @@ file = CACHE / "temperature.nc"
 if not file.exists():
     ids = np.concatenate([windows(text, 1024, 2) for text in texts().values()])
     ids = np.stack([with_bos(each) for each in ids])
-    shorter, longer = [], []
+    found = {512: [], 1024: []}
     for group in tqdm(np.array_split(np.arange(len(scales)), 6), desc="temperatures"):
         arrays, _ = record(model, ids, layers=group.tolist())
         arrays = {name: array for name, array in arrays.items() if name.split("/")[-1] in ("q", "k", "scaling")}
-        longer += scaling.head_temperatures(scaling.read_tensors(arrays)).heads
-        shorter += scaling.head_temperatures(scaling.read_tensors(figures.shortened(arrays, 512))).heads
-    file.write_bytes(bytes(figures.tabulate(shorter, longer).to_netcdf(engine="scipy")))
+        for n, reports in found.items():
+            reports.append(scaling.head_temperatures(scaling.read_tensors(figures.shortened(arrays, n))))
+    whole = [replace(reports[0], heads=sum((each.heads for each in reports), ())) for reports in found.values()]
+    file.write_bytes(bytes(foresight.dataset(*whole).to_netcdf(engine="scipy")))
 heads = xarray.load_dataset(file, engine="scipy")
-show("temperature", figures.temperatures(heads, (model.config.head_dim - 1) / 2))
-print("exponents: quartiles", np.nanquantile(heads.exponent, [0, 0.25, 0.5, 0.75, 1]).round(1).tolist())
-print("Hill: quartiles", np.nanquantile(heads.hill, [0, 0.25, 0.5, 0.75, 1]).round(1).tolist())
-print("width of intervals over exponent, median", float(np.nanmedian((heads.high - heads.low) / heads.exponent)))
-print("kappa: quartiles", np.nanquantile(heads.kappa, [0, 0.25, 0.5, 0.75, 1]).round(3).tolist())
-few = heads.bos_weight < 0.5
-print(f"self-check passed by {int(heads.passes.sum())} of {heads.sizes['head']}; of heads with less than half their weight on "
-      f"BOS {int(heads.passes.where(few).sum())} of {int(few.sum())}")  # fmt: skip
-print("key norms spread by more than .2 of their mean:", int((heads.norm_spread > 0.2).sum()))
-print("top weight at twice the context, mean absolute error:", figures.foresight(heads))
+uniform = (model.config.head_dim - 1) / 2
+show("temperature", foresight.draw_foresight(heads, model.config.head_dim))
+for name in ("exponent", "hill", "kappa"):
+    print(f"{name}: least, quartiles, largest", np.nanquantile(heads[name], [0, 0.25, 0.5, 0.75, 1]).round(3).tolist())
+print(f"exponents below the {uniform} of uniform keys: {int((heads.exponent < uniform).sum())}")
+width = (heads.exponent_high - heads.exponent_low) / heads.exponent
+print("width of intervals over exponent, median", round(float(np.nanmedian(width)), 3))
+few, passes = heads.bos_weight < 0.5, trusted(heads)
+print(f"self-check passed by {passes.sum()} of {heads.sizes['head']}; of heads with less than half their weight on BOS "
+      f"{passes[few].sum()} of {int(few.sum())}")  # fmt: skip
+print("top weight of the model less the measured one: quartiles",
+      np.nanquantile(heads.check - heads.top_weight, [0.25, 0.5, 0.75]).round(3).tolist())  # fmt: skip
+print("key norms spread by more than .2 of their mean:", int((heads.key_norm_spread > 0.2).sum()))
+print("top weight at twice the context:", {name: round(value, 4) for name, value in foresight.foresight(heads).items()})
 
 # %% [markdown]
 # ## What must come out again

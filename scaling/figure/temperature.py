@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray
+from jaxtyping import Bool
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -56,7 +57,7 @@ def draw_report(report: TemperatureReport, path: Path) -> list[Path]:
         rows: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
         panels = [rows[0].subplots(), *rows[1].subplots(1, 2)]
         _draw_exponents(panels[0], data)
-        _draw_check(panels[1], data)
+        draw_check(panels[1], data)
         _draw_kappa(panels[2], data)
         if len(predicted):
             columns = rows[2].subplots(1, len(predicted) if singly else 1, sharey=True, squeeze=False)[0]
@@ -132,7 +133,8 @@ def caption(report: TemperatureReport) -> str:
     return wrapped(text)
 
 
-def _plain_log(axis: Any, subs: Sequence[float | int] = (1, 2, 5)) -> None:
+def plain_log(axis: Any, subs: Sequence[float | int] = (1, 2, 5)) -> None:
+    """Ticks of a logarithmic axis at these multiples of powers of ten, as plain numbers."""
     axis.set_major_locator(LogLocator(10, subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.set_minor_formatter(NullFormatter())
@@ -150,28 +152,30 @@ def _draw_exponents(axes: Axes, data: xarray.Dataset) -> None:
     low, high = axes.get_ylim()
     room = max(1.0, (10 / (high / low)) ** 0.5)  # less than a decade has too few ticks
     axes.set_ylim(low / room, high * room)
-    _plain_log(axes.yaxis, (1, 2, 5) if high / low < 200 else (1,))
+    plain_log(axes.yaxis, (1, 2, 5) if high / low < 200 else (1,))
     head_axis(axes, data.layer_number.values.astype(int), data.head_number.values.astype(int))
     axes.set_ylabel(r"exponent $1/\alpha$")
     if np.any(known):
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
 
 
-def _trusted(data: xarray.Dataset) -> np.ndarray:
+def trusted(data: xarray.Dataset) -> Bool[np.ndarray, " head"]:
+    """Which heads have predictions."""
     return np.isfinite(data.prediction.values[:, 0, 0])
 
 
 def _marks(axes: Axes, data: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> None:
-    trusted, size = _trusted(data), marker_size(data.sizes["head"])
+    passed, size = trusted(data), marker_size(data.sizes["head"])
     known = np.isfinite(x) & np.isfinite(y)
-    looks = {"predicted": (trusted, {"color": DARK, "mec": "black", "mew": 0.3}),
-             "withheld": (~trusted, {"mfc": "white", "mec": DARK, "mew": 0.9})}  # fmt: skip
+    looks = {"predicted": (passed, {"color": DARK, "mec": "black", "mew": 0.3}),
+             "withheld": (~passed, {"mfc": "white", "mec": DARK, "mew": 0.9})}  # fmt: skip
     for name, (chosen, look) in looks.items():
         if np.any(chosen & known):  # whole at a weight of 1, too
             axes.plot(x[chosen & known], y[chosen & known], "o", ms=size, zorder=3, clip_on=False, label=name, **look)
 
 
-def _draw_check(axes: Axes, data: xarray.Dataset) -> None:
+def draw_check(axes: Axes, data: xarray.Dataset) -> None:
+    """Panel (b): the top weight of the model against the measured one, within or outside what is trusted."""
     ends = np.array([0.0, 1.0])
     axes.fill_between(ends, ends - TRUSTED, ends + TRUSTED, color="#dddddd", lw=0, zorder=0)
     axes.plot(ends, ends, color="#777777", lw=0.8, zorder=1)
@@ -189,7 +193,7 @@ def _draw_kappa(axes: Axes, data: xarray.Dataset) -> None:
     low, high = 0.7 * min(*CRITICAL, *known), 1.4 * max(*CRITICAL, *known)
     axes.set(xlim=(low, high), ylim=(0, 1), xlabel=r"$\kappa$, $\beta$ over the critical scale", ylabel="measured top weight")
     axes.legend([axes.lines[0]], ["uniform keys"], loc="lower right", borderaxespad=0.2)
-    _plain_log(axes.xaxis, (1, 2, 5) if high / low < 200 else (1,))
+    plain_log(axes.xaxis, (1, 2, 5) if high / low < 200 else (1,))
 
 
 def _times_axis(axes: Axes, times: np.ndarray) -> None:

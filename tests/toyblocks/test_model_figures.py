@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import xarray
 
-import scaling
 from toyblocks.figure import model as figures
 from toyblocks.oversmoothing import rho
 
@@ -110,20 +109,3 @@ def test_the_other_figures_draw(data, tmp_path):
     ]
     for place, figure in enumerate(drawn):
         figure.savefig(tmp_path / f"{place}.png", dpi=40)
-
-
-def test_temperatures(tmp_path):
-    rng = np.random.default_rng(1)
-    q, k = rng.normal(size=(1, 3, 96, 6)), rng.normal(size=(1, 3, 96, 6))
-    arrays = {"q": q, "k": k, "scaling": np.array(1.0)}
-    cuts = (figures.shortened(arrays, n) for n in (48, 96))
-    shorter, longer = (scaling.head_temperatures(scaling.read_tensors(cut), top=16) for cut in cuts)
-    table = figures.tabulate(shorter.heads, longer.heads)
-    assert table.number.values.tolist() == [0, 1, 2]
-    np.testing.assert_allclose(table.top_weight, [head.top_weight for head in longer.heads])
-    np.testing.assert_allclose(table.before, [head.top_weight for head in shorter.heads])
-    given = [head.predictions["constant"][0].top_weight if head.predictions else np.nan for head in shorter.heads]
-    np.testing.assert_allclose(table.predicted, given)
-    errors = figures.foresight(table)
-    assert errors["heads"] == np.isfinite(given).sum()
-    figures.temperatures(table, 2.5).savefig(tmp_path / "temperature.png", dpi=40)

@@ -1,5 +1,5 @@
-"""The empirical figures of "Sink vs. diagonal patterns" for one model, and the temperatures of its heads: `measure` a sequence,
-then draw; a function a figure, which returns the figure of matplotlib."""
+"""The empirical figures of "Sink vs. diagonal patterns" for one model: `measure` a sequence, then draw; a function a figure,
+which returns the figure of matplotlib."""
 
 from toyblocks.figure.model.attention import labels as labels
 from toyblocks.figure.model.attention import matrices as matrices
@@ -22,8 +22,5 @@ from toyblocks.figure.model.smoothing import components as components
 from toyblocks.figure.model.smoothing import contexts as contexts
 from toyblocks.figure.model.smoothing import layers as layers
 from toyblocks.figure.model.smoothing import steps as steps
-from toyblocks.figure.model.temperature import foresight as foresight
-from toyblocks.figure.model.temperature import tabulate as tabulate
-from toyblocks.figure.model.temperature import temperatures as temperatures
 from toyblocks.figure.model.tokens import cosines as cosines
 from toyblocks.figure.model.tokens import value_ranks as value_ranks
