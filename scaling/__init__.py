@@ -81,7 +81,10 @@ _HOME = {
     "Tensors": "scaling.tensors",
     "read_tensors": "scaling.tensors",
 }
-_PARTS = ("context", "density", "exact", "figure", "heat", "law", "regime", "rope", "statistic", "tail")  # modules to reach into
+# Modules to reach into.
+_PARTS = (
+    "context", "density", "exact", "figure", "heat", "law", "regime", "rope", "statistic", "tail", "temperature", "tensors",
+)  # fmt: skip
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -137,10 +137,10 @@ def test_answers_are_those_of_the_library(capsys, here):
     assert same(answer(capsys, "heads", "a.npz", "--scaling", "9", "--thresholds", ".3,.5,.2"), other.to_dict())
 
     cold = head_temperatures(read_tensors(arrays, scaling=9), top=8, rows=3)
-    assert same(answer(capsys, "temperature", "a.safetensors", *TOP, "--rows", "3", "--scaling", "9"), cold.record())
+    assert same(answer(capsys, "temperature", "a.safetensors", *TOP, "--rows", "3", "--scaling", "9"), cold.to_dict())
     keys = {"layer", "head", "n", "beta", "exponent", "exponent_low", "exponent_high", "hill", "kappa", "top_weight",
             "participation_ratio", "slope", "self_check", "predictions", "no_change"}  # fmt: skip
-    assert all(keys <= head.keys() for head in cold.record()["heads"])
+    assert all(keys <= head.keys() for head in cold.to_dict()["heads"])
 
 
 @pytest.fixture(scope="module")
@@ -174,15 +174,17 @@ def test_tables_have_a_row_a_head_and_fit_a_terminal(capsys, monkeypatch, report
         for warning in report.warnings:
             assert warning in re.sub(r"\n  ", " ", out)
         for head in report.heads:
-            name = f"L{head.layer}H{head.head}"
+            name = head.name
             rows[command, name] = [line.split() for line in out.splitlines() if line.split() and line.split()[0] == name]
     for head in heads.heads:
         pattern, similarity = rows["heads", head.name]
         assert pattern[1:3] == [head.label, f"{head.sink:.3f}"] and similarity[1] == head.regime
     for head in temperatures.heads:
-        first, *others = rows["temperature", f"L{head.layer}H{head.head}"]
+        first, *others = rows["temperature", head.name]
         assert float(first[2]) == pytest.approx(head.beta, rel=0.01) and f"{head.top_weight:.3f}" in first
         assert ("yes" in first, len(others)) == ((True, 3) if head.predictions else (False, 0))
+        if head.self_check is not None:
+            assert float(first[first.index("/") + 1]) == pytest.approx(head.self_check["participation_ratio"].predicted, rel=0.01)
         for row, times in zip(others, (2, 4, 16), strict=False):  # no change, then constant growth
             assert row[1:6] == [str(times), "n", f"{head.top_weight:.3f}", "/", row[5]]
             assert head.predictions and row[6] == f"{head.predictions['constant'][(2, 4, 16).index(times)].top_weight:.3f}"

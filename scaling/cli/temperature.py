@@ -19,7 +19,8 @@ class Temperature(Command):
     95% interval, and Hill's estimate, which is biased; kappa, beta over its critical scale (0.4 to 1.5 at criticality for uniform
     keys); the top weight, the participation ratio 1 / sum A^2, and its slope in log n. Then top weight and participation ratio at
     2, 4 and 16 times the context under every schedule of `scaling schedule`, beside no change. Predictions are withheld where the
-    same model is off by more than 0.05 at the present context, as it is for many real heads.
+    same model is off by more than 0.05 of the top weight at the present context, as it is for many real heads. `self_check` has
+    both as the model gives them; the participation ratio, beside `participation_ratio`, is shown whether it is right or not.
     """
 
     file: TensorFile = field(metadata={"positional": True})
@@ -39,7 +40,7 @@ class Temperature(Command):
         from scaling.temperature import head_temperatures
 
         report = head_temperatures(given, top=top, rows=rows, progress=True)
-        answer = report.record() if self.json else _tables(report)
+        answer = report.to_dict() if self.json else _tables(report)
         if place is not None:
             from scaling.figure.temperature import draw_report
 
@@ -71,12 +72,15 @@ def _tables(report: "TemperatureReport") -> dict[str, Any]:
 
 
 def _head(head: "HeadTemperature") -> dict[str, str]:
-    from scaling.cli.tensors import fixed, short
+    from scaling.cli.tensors import fixed, short, yes
 
     ends = (head.exponent_low, head.exponent_high)
-    check = None if head.self_check is None else head.self_check["top_weight"].predicted
+    check = "-"
+    if head.self_check is not None:
+        top_weight, ratio = (head.self_check[name].predicted for name in ("top_weight", "participation_ratio"))
+        check = f"{fixed(top_weight)} {yes(head.predictions is not None)} / {short(ratio)}"
     return {
-        "head": f"L{head.layer}H{head.head}",
+        "head": head.name,
         "n": "-" if head.n is None else f"{head.n:g}",
         "beta": short(head.beta),
         "exponent": short(head.exponent),
@@ -84,7 +88,7 @@ def _head(head: "HeadTemperature") -> dict[str, str]:
         "hill": short(head.hill),
         "kappa": short(head.kappa),
         "top_weight": fixed(head.top_weight),
-        "self_check": "-" if check is None else fixed(check) + (" NO" if head.predictions is None else " yes"),
+        "self_check": check,
         "participation_ratio": short(head.participation_ratio),
         "slope": fixed(head.slope, 2),
         "bos_weight": fixed(head.bos_weight, 2),
@@ -103,5 +107,5 @@ def _predictions(head: "HeadTemperature") -> list[dict[str, str]]:
     for i, first in enumerate(next(iter(head.predictions.values()))):
         found = {name: both(line[i].top_weight, line[i].participation_ratio) for name, line in head.predictions.items()}
         now = both(head.top_weight, head.participation_ratio)
-        rows.append({"head": f"L{head.layer}H{head.head}", "context": f"{first.times} n", "no_change": now, **found})
+        rows.append({"head": head.name, "context": f"{first.times} n", "no_change": now, **found})
     return rows

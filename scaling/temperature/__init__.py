@@ -3,6 +3,6 @@
  tensors -> rows (distances of late queries) -> tail (exponent) -> predict (longer contexts) -> report (with its self-check)
 """
 
-from scaling.temperature.report import HeadTemperature as HeadTemperature
-from scaling.temperature.report import TemperatureReport as TemperatureReport
+from scaling.temperature.record import HeadTemperature as HeadTemperature
+from scaling.temperature.record import TemperatureReport as TemperatureReport
 from scaling.temperature.report import head_temperatures as head_temperatures

@@ -48,8 +48,7 @@ def late_rows(layer: Layer, head: int, *, top: int, rows: int) -> Rows:
     """Distances and inverse temperatures of late queries of the `head`-th head of a layer, in float64.
 
     Rows whose query or whose keys are all zero have no direction and are left out, as are those below 1e-150, whose squares are
-    no floats. Only rows that see more than `top` keys are
-    taken.
+    no floats. Only rows that see more than `top` keys are taken.
     """
     sequences = layer.q.shape[0]
     positions = late_positions(layer.n, sequences, rows)

@@ -18,7 +18,7 @@ from scaling.exact.critical import hazard_beta
 from scaling.schedule import NAMES
 from scaling.temperature import head_temperatures
 from scaling.temperature.predict import expected_weights, nodes
-from scaling.temperature.report import TIMES, nearest_scale, weights
+from scaling.temperature.report import TIMES, nearest_scale, top_weight_and_ipr
 from scaling.temperature.rows import beyond, late_positions, late_rows
 from scaling.temperature.warn import heads_in_words
 from scaling.tensors import Layer, Tensors
@@ -284,12 +284,12 @@ def test_predictions_off_the_support_are_withheld():
     assert abs(check.predicted - check.measured) > 0.05 and check.measured == head.top_weight
     assert f"{check.predicted:.3f}" in head.withheld and f"{check.measured:.3f}" in head.withheld
     assert f"(standard error of the difference {check.se:.3f})" in head.withheld
-    assert report.record()["heads"][0]["no_change"]["top_weight"] == head.top_weight
+    assert report.to_dict()["heads"][0]["no_change"]["top_weight"] == head.top_weight
 
 
 def test_real_heads(real):
     assert [(head.layer, head.head) for head in real.heads] == [(11, 6), (16, 0), (16, 1), (18, 8)]
-    record = json.loads(json.dumps(real.record(), allow_nan=False))
+    record = json.loads(json.dumps(real.to_dict(), allow_nan=False))
     keys = {
         "layer", "head", "n", "beta", "exponent", "exponent_low", "exponent_high", "hill", "kappa", "top_weight",
         "participation_ratio", "slope", "self_check", "predictions", "withheld", "no_change", "design_effect",
@@ -356,7 +356,7 @@ def test_invariances(seed, factor):
     turn = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     given = layer(q, k, 2.0)
     same = [layer(q @ turn, k @ turn, 2.0), layer(q, k * factor, 2.0 / factor), layer(q / factor, k * factor, 2.0)]
-    records = [head_temperatures(tensors(other), top=8, rows=5).record()["heads"][0] for other in (given, *same)]
+    records = [head_temperatures(tensors(other), top=8, rows=5).to_dict()["heads"][0] for other in (given, *same)]
     for record in records[1:]:
         for name in ("n", "beta", "exponent", "exponent_low", "exponent_high", "kappa", "top_weight", "slope", "bos_weight"):
             assert record[name] == pytest.approx(records[0][name], rel=1e-6), name
@@ -377,18 +377,18 @@ def test_dead_heads_have_a_record():
     report = head_temperatures(tensors(layer(q, k, index=3)), top=8)
     alone = head_temperatures(tensors(layer(q[:, :1], k[:, :1], index=3)), top=8)
     assert report.heads[0] == alone.heads[0]
-    for head, record in zip(report.heads[1:4], report.record()["heads"][1:4], strict=True):
+    for head, record in zip(report.heads[1:4], report.to_dict()["heads"][1:4], strict=True):
         assert head.rows == 0 and "zero" in record.pop("withheld")
         known = {name for name, value in record.items() if value is not None and name != "no_change"}
         assert known == {"layer", "head", "rows"} and set(record["no_change"].values()) == {None}
     assert any(text.startswith("L3H1-3: queries or keys are zero") for text in report.warnings)
     assert not any("L3H1" in text or "L3H0-" in text for text in report.warnings[1:])
-    json.dumps(report.record(), allow_nan=False)
+    json.dumps(report.to_dict(), allow_nan=False)
 
 
 def test_the_error_of_the_self_check(uniform, uniform_layer):
     rows = late_rows(uniform_layer, 0, top=K, rows=200)
-    top, ipr = weights(rows.d2q, rows.beta)
+    top, ipr = top_weight_and_ipr(rows.d2q, rows.beta)
     at = nodes(uniform.exponent, rows.nearest[:, -1], 31 * 16)
     model = expected_weights(at, np.full(200, 31.0), rows.beta, beyond(rows), 1)
     check = uniform.self_check
@@ -406,7 +406,7 @@ def test_the_error_of_the_self_check(uniform, uniform_layer):
     head: Any = head_temperatures(tensors(same), rows=100).heads[0]
     e, rows = head.design_effect, late_rows(same, 0, top=K, rows=100)
     at = nodes(head.exponent, rows.nearest[:, -1], 31 * 16)
-    off = expected_weights(at, np.full(100, 31.0), rows.beta, beyond(rows), 1)[0] - weights(rows.d2q, rows.beta)[0]
+    off = expected_weights(at, np.full(100, 31.0), rows.beta, beyond(rows), 1)[0] - top_weight_and_ipr(rows.d2q, rows.beta)[0]
     assert 50 < e < 100
     assert head.self_check["top_weight"].se == pytest.approx(off.std(ddof=1) * math.sqrt(e / 100 / (1 - (e - 1) / 99)), rel=1e-6)
     single = layer(uniform_layer.q[:1], uniform_layer.k[:1])
