@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from scaling import _check
+from scaling.tensors import ACTIVATIONS
 
 _PROBE = 256.0  # entries of the token that shows a norm's scale: epsilon is lost beside its square, half precision holds it
 _ROWS = 32  # queries of a sequence for which attention is recomputed
-_PER_SEQUENCE = ("q", "k", "v", "X", "Z", "attention_output")
 _ALTERING = {  # arguments of an attention function under which logits are more than scaling q k^T, or weights more than a softmax
     "softcap": "its logits are capped",
     "s_aux": "its softmax has one more term",
@@ -92,12 +92,12 @@ def record(
             said |= {f"Layer {number}: {each}.": None for each in messages}
             for name, array in arrays.items():
                 each = kept.setdefault(f"L{number}/{name}", [])
-                each.append(array if name in _PER_SEQUENCE or not each else each[0])
+                each.append(array if name in ACTIVATIONS or not each else each[0])
     full = {name: each for name, each in kept.items() if len(each) == len(ids)}  # confirmed on every sequence
     if not full:
         first = next(iter(said)).removesuffix(".")
         _check.reject("model", "have a layer with attention softmax(scaling q k^T)", f"of layers that have not: {first}")
-    result = {name: np.stack(each) if name.split("/")[1] in _PER_SEQUENCE else each[0] for name, each in full.items()}
+    result = {name: np.stack(each) if name.split("/")[1] in ACTIVATIONS else each[0] for name, each in full.items()}
     return {**result, "token_ids": np.asarray(token_ids, np.int64)}, tuple(said)
 
 

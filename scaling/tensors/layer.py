@@ -11,6 +11,8 @@ from scaling import _check
 _LARGEST = 1e15  # of an entry: squares and inner products stay far from the largest float32
 _STEEPEST = 1e6  # of the scaling: so do logits
 
+# Names in files of what depends on the tokens: a leading axis of sequences may be there, positions are the last axis but one.
+ACTIVATIONS = ("q", "k", "v", "X", "Z", "attention_output")
 Array = np.ndarray
 
 

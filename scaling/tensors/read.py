@@ -10,14 +10,14 @@ import numpy as np
 
 from scaling import _check
 from scaling.tensors.archive import Archive, printable
-from scaling.tensors.layer import Layer
+from scaling.tensors.layer import ACTIVATIONS, Layer
+from scaling.tensors.words import layers_in_words
 
 _NAMES = ("q", "k", "v", "scaling", "X", "Z", "attention_output", "W_O", "W_V")
 _PER_HEAD = ("q", "k", "v", "W_O", "W_V", "scaling")
 _ALIASES = {"W_Vg": "W_V"}  # g for the norm's learnt scale
 _NAME = re.compile(rf"(?:L(?P<layer>[0-9]+)(?:H(?P<head>[0-9]+))?/)?(?P<name>{'|'.join((*_NAMES, *_ALIASES))})")
 _DIGITS = 6  # of the number of a layer or head
-_LISTED = 8  # runs of layers in a line
 
 
 def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: float | int | None = None) -> "Tensors":
@@ -64,19 +64,6 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: floa
     open_ = [entry.layer for entry in entries if entry.scaling is None and scaling is None]
     note = f"`scaling` is absent from {layers_in_words(open_)}: 1/sqrt(head_dim) is assumed"
     return Tensors(Layers(arrays, entries, scaling), (note,) if open_ else ())
-
-
-def layers_in_words(layers: Sequence[int]) -> str:
-    """layer 3; layers 0-11, 13; of many runs the first 8: layers 0, 2, 4, 6, 8, 10, 12, 14 and 5 more."""
-    runs: list[list[int]] = []
-    for layer in sorted(layers):
-        if runs and layer == runs[-1][1] + 1:
-            runs[-1][1] = layer
-        else:
-            runs.append([layer, layer])
-    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:_LISTED])
-    left = sum(b - a + 1 for a, b in runs[_LISTED:])
-    return f"layer{'s' if len(layers) > 1 else ''} {text}" + (f" and {left} more" if left else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +139,7 @@ def _layer(arrays: Mapping[str, Any], entry: _Entry, scaling: float | None) -> L
     q = found["q"]
     good = q.ndim in (3, 4)
     _check.require(good, f"q of layer {entry.layer}", "have shape ([sequences,] heads, n, head_dim)", f"of shape {q.shape}")
-    for kind in ("q", "k", "v", "X", "Z", "attention_output"):
+    for kind in ACTIVATIONS:
         if kind in found and q.ndim == 3:  # one sequence
             found[kind] = found[kind][None]
     heads = q.shape[-3]

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from scaling import read_tensors
 from scaling.tensors import Layer
-from scaling.tensors.read import layers_in_words
+from scaling.tensors.words import heads_in_words, layers_in_words
 
 SHIPPED = Path(__file__).parent.parent / "data" / "smollm2-heads"
 RNG = np.random.default_rng(3)
@@ -328,6 +328,9 @@ def test_a_file_is_opened_once_and_closed(tmp_path, monkeypatch):
     assert len(opened) == 1 and opened[0].fp is None
 
 
-def test_layers_in_words():
+def test_layers_and_heads_in_words():
     assert layers_in_words([3]) == "layer 3" and layers_in_words([13, *range(12)]) == "layers 0-11, 13"
     assert layers_in_words([*range(0, 16, 2), 20, 21, 30]) == "layers 0, 2, 4, 6, 8, 10, 12, 14 and 3 more"
+    assert heads_in_words([(3, 5), (3, 1), (3, 0), (2, 7), (3, 2), (4, 6)]) == "L2H7, L3H0-2, L3H5, L4H6"
+    many = [(layer, head) for layer in range(4) for head in (0, 2, 3)]
+    assert heads_in_words([*many, (4, 1), (4, 2)]) == "L0H0, L0H2-3, L1H0, L1H2-3, L2H0, L2H2-3, L3H0, L3H2-3 and 2 more"

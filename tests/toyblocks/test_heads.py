@@ -181,7 +181,7 @@ def test_labels_of_constructed_heads():
         assert (head.sink, head.diagonal, head.largest_column_mass) == pytest.approx(
             (masses.sink, masses.diagonal, masses.largest_column_mass), abs=1e-12
         )
-    assert "the sink is not the first token: L0H7 (token 3), L0H8 (token 3)" in found.warnings
+    assert "the sink is not the first token: L0H7-8" in found.warnings
     strict = report(with_attention(*cases.values()), thresholds=Thresholds(single=0.9, joint=0.95))
     assert {head.label for head in strict.heads} == {"none"}
 
@@ -454,7 +454,7 @@ def test_degenerate_heads_leave_the_others_alone(small):
     assert [head.rho_x_wz is None for head in found.heads[4:8]] == [True, True, False, False]
     assert [head.regime for head in found.heads[4:8]] == [None, None, "ii", "ii"] and found.layers[1].rho_x is not None
     for line in ("every head's update is 0 in layers 0, 3: no rescaling by (11)",
-                 "no Theorem 5.1, since an update leaves a token at 0 up to rounding: L1H0, L1H1"):  # fmt: skip
+                 "no Theorem 5.1, since an update leaves a token at 0 up to rounding: L1H0-1"):  # fmt: skip
         assert line in found.warnings
     assert any(line.startswith("`v` is not Z W_V^T in layer 3 and is used") for line in found.warnings)
     silent = report({**made, "attention_output": 0 * made["attention_output"]})

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from scaling.tensors.read import layers_in_words
+from scaling.tensors.words import heads_in_words, layers_in_words
 from toyblocks.heads.label import Masses, Thresholds, no_more_than_uniform, uniform_too
 from toyblocks.heads.record import Head
 
-_LISTED = 8  # heads in a line
 _SECTIONS = {
     "ranks": "ranks of the values",
     "theorem": "Theorem 5.1",
@@ -21,7 +20,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._layers: dict[str, list[int]] = {}
-        self._heads: dict[str, list[str]] = {}
+        self._heads: dict[str, list[tuple[int, int]]] = {}
 
     def absent(self, section: str, layer: int, tensors: Sequence[str]) -> None:
         """Says that a section is skipped for want of `tensors`, if there are any."""
@@ -37,30 +36,27 @@ class Notes:
         """A sentence with {} where the layers go."""
         self._layers.setdefault(sentence, []).append(layer)
 
-    def of_head(self, sentence: str, head: str) -> None:
-        """A sentence that ends with the heads that it is about."""
-        self._heads.setdefault(sentence, []).append(head)
+    def of_head(self, sentence: str, layer: int, head: int) -> None:
+        """A sentence that ends with the heads that it is about, by their layers and numbers."""
+        self._heads.setdefault(sentence, []).append((layer, head))
 
     def lines(self) -> list[str]:
         """One line for each sentence."""
         lines = [sentence.replace("{}", layers_in_words(layers)) for sentence, layers in self._layers.items()]
-        for sentence, names in self._heads.items():
-            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-            lines.append(f"{sentence}: {', '.join(names[:_LISTED])}{more}")
-        return lines
+        return lines + [f"{sentence}: {heads_in_words(heads)}" for sentence, heads in self._heads.items()]
 
 
 def labels_to_doubt(heads: Sequence[Head], thresholds: Thresholds) -> list[str]:
-    """Lines on labels that uniform attention has, too, in whole or in part, and on sinks that are not the first token."""
+    """Lines on labels that uniform attention has, too, in whole or in part, and on sinks whose `sink_token` is not the first."""
     notes = Notes()
     for head in heads:
         if uniform_too(head.label, head.n, thresholds):
-            notes.of_head(f"uniform attention over n = {head.n} tokens is labelled `{head.label}`, too", head.name)
+            notes.of_head(f"uniform attention over n = {head.n} tokens is labelled `{head.label}`, too", head.layer, head.head)
         else:
             masses = Masses(head.sink, head.diagonal, head.lower_diagonal, head.largest_column_mass)
             for part in no_more_than_uniform(head.label, masses, head.n, first=not head.sink_token):
                 of = f"the {part.replace('_', ' ')} of the label `{head.label}`"
-                notes.of_head(f"{of} has no more mass than in uniform attention over n = {head.n} tokens", head.name)
+                notes.of_head(f"{of} has no more mass than in uniform attention over n = {head.n} tokens", head.layer, head.head)
         if head.sink_token:
-            notes.of_head("the sink is not the first token", f"{head.name} (token {head.sink_token})")
+            notes.of_head("the sink is not the first token", head.layer, head.head)
     return notes.lines()

@@ -113,7 +113,7 @@ def _updates(
     made = []
     for head, found in zip(layer.heads, spread(one, range(len(attended))), strict=True):
         if isinstance(found, Vanishes):
-            notes.of_head(f"no Theorem 5.1, since {found}", f"L{layer.index}H{head}")
+            notes.of_head(f"no Theorem 5.1, since {found}", layer.index, head)
         made.append({} if isinstance(found, Vanishes) else found)
     return made
 
