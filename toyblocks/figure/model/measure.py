@@ -8,13 +8,12 @@ import xarray
 from jaxtyping import Float
 
 from scaling.figure.cells import variable
-from scaling.tensors import Layer, read_tensors
+from scaling.tensors import ACTIVATIONS, Layer, read_tensors
 from toyblocks.heads import Head, label_heads
 from toyblocks.oversmoothing import pair_moments, rho
 
 PATTERNS = ("sink", "diagonal", "lower_diagonal")
 UPDATES = ("wz", "wza", "wzau")  # W Z, W Z A^T, W Z A_u^T
-_ALONG = ("q", "k", "v", "X", "Z", "attention_output")  # positions are the last axis but one
 _FIELDS = ("uniformity", "largest_column", "largest_column_mass", "value_rank", "beta_tr_bw", "tr_bww")
 
 
@@ -73,7 +72,7 @@ def _dims(name: str, array: np.ndarray, axes: Mapping[str, str]) -> tuple[str, .
 
 def shortened(arrays: Mapping[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     """The first `n` positions of named arrays as `toyblocks.export.record` returns them."""
-    return {name: array[..., :n, :] if name.split("/")[-1] in _ALONG else array for name, array in arrays.items()}
+    return {name: array[..., :n, :] if name.split("/")[-1] in ACTIVATIONS else array for name, array in arrays.items()}
 
 
 def _heads(heads: Sequence[Head], layers: int) -> dict[str, np.ndarray]:
