@@ -17,6 +17,7 @@ from scaling import _check
 
 _KINDS = "be an .npz or .safetensors file"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second where it has no members
+_PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))  # how they start since Python 2.3
 _TYPES = {  # of safetensors, little-endian
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
@@ -24,8 +25,9 @@ _TYPES = {  # of safetensors, little-endian
 
 
 class Archive(Mapping[str, np.ndarray]):
-    """The arrays of a file by name. A file whose names cannot be read is refused at once, an array that cannot be read when it
-    is asked for; both as `ValueError`, and what the file system refuses as `OSError`.
+    """The arrays of a file by name. A file is refused at once whose names, types or shapes cannot be read or that holds a pickle
+    under whatever name, an array that cannot be read when it is asked for; both as `ValueError`, and what the file system
+    refuses as `OSError`.
 
     The file is opened once and its names are read once, so that an array costs the same however many there are; it is closed
     with the archive.
@@ -47,6 +49,11 @@ class Archive(Mapping[str, np.ndarray]):
         with self._readable():
             self._file = _Npz(self.path) if npz else _Safetensors(self.path)
         weakref.finalize(self, self._file.close)
+        if isinstance(self._file, _Npz):
+            for member in self._file.members:
+                name = member.filename.removesuffix(".npy")
+                with self._readable(f"{'member' if name == member.filename else 'array'} `{printable(name)}` of "):
+                    self._file.refuse_pickle(member)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file.names)
@@ -69,11 +76,15 @@ class Archive(Mapping[str, np.ndarray]):
         except Exception as error:  # what a broken header makes of Python's tokenizer and of the libraries can be anything
             reason = printable(" ".join(str(error).split())[:200])
             must, was = "be a whole file", f"cannot be read ({reason})"
-            if "Object arrays cannot be loaded" in reason:
+            if isinstance(error, _Pickled):
                 must, was = "hold arrays of numbers", "is pickled, which can run code"
             elif isinstance(error, _TypeOfNumbers):
                 must, was = "hold real numbers of 16 bits or more", f"is of type {reason}"
             raise ValueError(f"Argument `file` must {must}, but {what}'{self._shown}' {was}.") from error
+
+
+class _Pickled(Exception):
+    """A member that would be loaded by running what it says."""
 
 
 class _TypeOfNumbers(Exception):
@@ -84,10 +95,11 @@ class _Npz:
     """`names` of the members of a zip file, and their arrays."""
 
     def __init__(self, path: Path) -> None:
-        self._members = zipfile.ZipFile(path)
+        self._file = zipfile.ZipFile(path)
         try:
             self.names: dict[str, Any] = {}
-            for member in self._members.infolist():
+            self.members = self._file.infolist()
+            for member in self.members:
                 if member.filename.endswith(".npy"):
                     name = member.filename.removesuffix(".npy")
                     if name in self.names:
@@ -97,13 +109,26 @@ class _Npz:
             self.close()
             raise
 
+    def refuse_pickle(self, member: zipfile.ZipInfo) -> None:
+        """Reads the start of a member: of an array the header, with its type. Raises `_Pickled`."""
+        with self._file.open(member) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, of what a broken header says
+            pickled = file.read(2) in _PICKLES
+            file.seek(0)
+            if not pickled and member.filename.endswith(".npy"):  # 3.0 differs from 2.0 in the encoding of names of fields alone
+                first = np.lib.format.read_magic(file) == (1, 0)
+                read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+                pickled = read(file)[2].hasobject
+        if pickled:
+            raise _Pickled
+
     def array(self, name: str) -> np.ndarray:
-        with self._members.open(self.names[name]) as member, warnings.catch_warnings():
+        with self._file.open(self.names[name]) as member, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python, of what a broken header says
             return np.lib.format.read_array(member, allow_pickle=False)
 
     def close(self) -> None:
-        self._members.close()
+        self._file.close()
 
 
 class _Safetensors:

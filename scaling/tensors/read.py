@@ -31,8 +31,9 @@ def read_tensors(source: str | os.PathLike | Mapping[str, Any], *, scaling: floa
     a key head. Without `scaling`, for a layer or for all, it is 1/sqrt(head_dim), and `warnings` say so; the argument `scaling`
     goes before what the file says. Other names are ignored.
 
-    **Raises:** `ValueError` for what is neither, arrays that are missing, pickled, not numbers or not finite, shapes that do
-    not fit and fewer than 2 positions; for the arrays when their layer is read. `OSError` for a file that cannot be opened.
+    **Raises:** `ValueError` for what is neither, a pickle in the file under whatever name, arrays that are missing, not numbers
+    or not finite, shapes that do not fit and fewer than 2 positions; for the arrays when their layer is read. `OSError` for a
+    file that cannot be opened.
     """
     if scaling is not None:
         scaling = _check.finite_above("scaling", scaling, 0.0)

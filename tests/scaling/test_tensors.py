@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -282,6 +283,34 @@ def test_broken_headers_are_one_line(tmp_path):
         with pytest.raises(ValueError, match=message) as caught:
             read_tensors(path).layers[0]
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["array", "fields", "npy", "file"])
+def test_pickles_are_refused_under_any_name(tmp_path, kind):
+    """At once, though nobody asks for them, and without running them."""
+    path, given = tmp_path / "a.npz", arrays()
+    bad = np.array([_Runs()]) if kind == "array" else np.zeros(2, [("number", float), ("anything", object)])
+    np.savez_compressed(path, allow_pickle=True, **given, **({"other": bad} if kind in ("array", "fields") else {}))
+    if kind in ("npy", "file"):
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as members:
+            members.writestr("other.npy" if kind == "npy" else "other", pickle.dumps(_Runs()))
+    what = "member" if kind == "file" else "array"
+    with pytest.raises(ValueError, match=f"must hold arrays of numbers, but {what} `other` of '.*' is pickled, which can"):
+        read_tensors(path)
+    np.savez(path, allow_pickle=True, **given, other=np.array(["text"]))
+    with zipfile.ZipFile(path, "a") as members:
+        members.writestr("readme.txt", "text")
+        for version in ((2, 0), (3, 0)):
+            with members.open(f"{version}.npy", "w") as member:
+                np.lib.format.write_array(member, np.zeros(2, [("a" if version == (2, 0) else "β", float)]), version)
+    assert len(read_tensors(path).layers) == 1
+
+
+class _Runs:
+    """Fails where it is unpickled."""
+
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was run",)
 
 
 def test_what_decides_the_kind_of_a_file(tmp_path):
