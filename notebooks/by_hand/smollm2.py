@@ -59,6 +59,9 @@ from scaling.figure import foresight
 from scaling.figure.temperature import trusted
 from toyblocks.export import record
 from toyblocks.figure import model as figures
+from toyblocks.figure.heads import REGIMES
+from toyblocks.figure.model.smoothing import DENSE
+from toyblocks.heads import Thresholds, uniform_masses
 
 TEXTS, CACHE = (Path(os.environ.get(f"SMOLLM2_{name.upper()}", name)) for name in ("texts", "cache"))
 OUT = Path(os.environ.get("SMOLLM2_OUT", "smollm2"))
@@ -159,15 +162,18 @@ def told(values: xarray.DataArray) -> str:
 for title, each in (("with BOS", data), ("without BOS", plain)):
     counts = figures.labels(each)
     print(f"{title}: {counts}; of {sum(counts.values())} heads")
-    share, spread = figures.remark_c4(each)
-    print(f"  Remark C.4, sink + lower diagonal: {100 * share:.1f} +- {100 * spread:.1f} % of heads")
-    own = (each.isel(length=-1).mass.sel(pattern="diagonal") >= 0.4).mean(("layer", "head"))
+    print("  with the token that attracts most as the sink:", figures.labels(each, any_token=True))
+    for source in ("all", *stretches):
+        share, spread = figures.remark_c4(each if source == "all" else each.sel(sequence=each.source == source))
+        print(f"  Remark C.4, sink + lower diagonal, {source}: {100 * share:.1f} +- {100 * spread:.1f} % of heads")
+    own = (each.isel(length=-1).mass.sel(pattern="diagonal") >= Thresholds().single).mean(("layer", "head"))
     print(f"  at least .4 on the diagonal: {told(100 * own)} %")
-    first = (each.isel(length=-1).mass.sel(pattern="sink") >= 0.4).mean(("layer", "head"))
+    first = (each.isel(length=-1).mass.sel(pattern="sink") >= Thresholds().single).mean(("layer", "head"))
     print(f"  at least .4 on the first token: {told(100 * first)} %; mean mass "
           f"{told(each.isel(length=-1).mass.sel(pattern='sink').mean(('layer', 'head')))}")  # fmt: skip
     print(f"  largest column not the first token: {int((each.isel(length=-1).largest_column != 0).sum())} of "
           f"{each.isel(length=-1).largest_column.size} heads x sequences")  # fmt: skip
+print(f"uniform attention at n = {LENGTHS[-1]}: {uniform_masses(LENGTHS[-1]).sink:.4f} on each pattern")
 
 # %% [markdown]
 # ## Figure 1 and Proposition 4.1
@@ -179,13 +185,16 @@ for title, each in (("BOS", data.cosine.sel(scaled=0)), ("BOS, scaled", data.cos
     top = each.max(("sequence", "token")).values
     share = (each > 0).mean(("sequence", "token")).values
     print(f"{title}: layers whose largest cosine is <= 0: {np.flatnonzero(top <= 0).tolist()}; largest {top.max():.2f}; "
-          f"share of cosines > 0 by layer {np.round(share, 2).tolist()}")  # fmt: skip
+          f"share of cosines > 0 by layer {np.round(share, 3).tolist()}")  # fmt: skip
 for title, each in (("with BOS", data), ("without", plain)):
     known = each.sel(sequence=np.isfinite(each.representable).all("layer"))
     print(f"Proposition 4.1, {title}: {int(known.representable.sum())} of {known.representable.size} layers x sequences; "
           f"tokens independent in {int(known.independent.sum())}; margins: sink {float(known.sink_margin.min()):.3f} to "
           f"{float(known.sink_margin.max()):.3f}, attending {float(known.attending_margin.min()):.3f} to "
           f"{float(known.attending_margin.max()):.3f}")  # fmt: skip
+    for name in ("representable", "independent"):
+        print(f"  not {name} (layer, source):", [(int(layer), str(known.source.values[place]))
+              for layer, place in np.argwhere(known[name].transpose("layer", "sequence").values != 1)])  # fmt: skip
 
 # %% [markdown]
 # ## Figures 2, 4, 5, 6: averages over heads
@@ -201,9 +210,13 @@ for title, each in (("with BOS", data), ("without BOS", plain)):
         found = figures.steps(each, dense).isel(length=-1)
         print(f"  {'u > .6' if dense else 'all'}, {told(found.heads)} heads:", {name: told(found[name]) for name in
               ("x", "wz", "wza", "wzau")})  # fmt: skip
-print("rho along layers at n = 512:", np.round(longest.rho.mean("sequence").values, 3).tolist())
+for name, about in (("rho", "before"), ("rho_layer", "after")):
+    print(f"rho along layers at n = 512, {about} attention:", np.round(longest[name].mean("sequence").values, 3).tolist())
 print("least rho of a layer and sequence:", float(data.rho.min()), "after attention", float(data.rho_layer.min()))
 print("layers where attention raises rho:", int((longest.rho_layer > longest.rho).mean("sequence").round().sum()))
+
+dense = longest.uniformity.mean("sequence") > DENSE
+print("heads of a mean uniformity beyond .6, by layer:", dense.sum("head").values.tolist())
 
 # %% [markdown]
 # ## Figures 7 to 11: single heads
@@ -217,15 +230,18 @@ show("figure-11", figures.examples(data))
 for title, each in (("with BOS", data), ("without BOS", plain)):
     last = each.isel(length=-1)
     of = figures.regimes(each).isel(length=-1)
-    print(title, {name: f"{100 * float((of == name).mean()):.1f}%" for name in ("i", "ii", "neither")})
-    single = xarray.where(last.beta_tr_bw > 0, "i", xarray.where(last.beta_tr_bw + last.tr_bww < 0, "ii", "neither"))
-    shares = {name: told(100 * (single == name).mean(("layer", "head"))) for name in ("i", "ii", "neither")}
+    print(title, {name: f"{100 * float((of == name).mean()):.1f}%" for name in REGIMES})
+    print(f"  (i) in the first ten layers: {100 * float((of == 'i')[:10].mean()):.1f}%, later "
+          f"{100 * float((of == 'i')[10:].mean()):.1f}%; (ii) in layers {np.argwhere(of.values == 'ii')[:, 0].tolist()}")
+    single = xarray.concat([figures.regimes(last.isel(sequence=place)) for place in range(last.sizes["sequence"])], "sequence")
+    shares = {name: told(100 * (single == name).mean(("layer", "head"))) for name in REGIMES}
     print("  of single sequences, %:", shares)
     for name, update in (("X + WZ", "wz"), ("X + WZA_u^T", "wzau")):
         off = np.abs(last.rho_after.sel(update=update) - last.predicted.sel(predicted_update=update))
         mean = np.abs((last.rho_after.sel(update=update) - last.predicted.sel(predicted_update=update)).mean("sequence"))
         print(f"  {name}: |measured - predicted| of heads: mean {float(off.mean()):.4f}, largest of a head's mean "
-              f"{float(mean.max()):.4f}, largest of all {float(off.max()):.4f}")  # fmt: skip
+              f"{float(mean.max()):.4f}, largest of all {float(off.max()):.4f}; heads whose mean is off by more than .003 are in "
+              f"layers {np.argwhere(mean.values > 0.003)[:, 0].tolist()}")  # fmt: skip
     print("  |measured - predicted|, X:", float(np.abs(last.rho - last.rho_predicted).max()))
     for pair in (("wz", "wza"), ("wza", "wzau"), ("wz", "wzau")):
         print(f"  sign of the change {pair[0]} -> {pair[1]}, heads that are no sinks: {figures.agreement(each, *pair)}")
@@ -234,6 +250,9 @@ for title, each in (("with BOS", data), ("without BOS", plain)):
         own = (dense >= low) & (dense < high)
         print(f"  uniformity {low} to {high}: {own.sum()} heads, mean relative change {moved[own].mean():+.3f}, "
               f"{100 * np.mean(moved[own] > 0):.0f}% positive")  # fmt: skip
+    late = (dense > DENSE) & (np.arange(len(dense)) >= 2)[:, None]
+    print(f"  uniformity beyond {DENSE} without layers 0 and 1: {late.sum()} heads, {moved[late].mean():+.3f}, "
+          f"{100 * np.mean(moved[late] > 0):.0f}% positive")  # fmt: skip
     print("  rank correlation of uniformity and relative change:", round(float(spearmanr(dense, moved, axis=None)[0]), 3))
 print("Figure 11:", figures.deviating(data))
 
@@ -242,10 +261,16 @@ print("Figure 11:", figures.deviating(data))
 
 # %%
 show("figure-12", figures.value_ranks(data))
+low = data.value_rank.isel(length=0)
+for name in stretches:
+    print(f"n = {LENGTHS[0]}, layer 0, {name}: mean {float(low.sel(sequence=low.source == name)[:, 0].mean()):.3f}")
+print(f"n = {LENGTHS[0]}, layer 0: {float(low[:, 0].min()):.4f} to {float(low[:, 0].max()):.4f}; from layer 2 on: mean "
+      f"{float(low[:, 2:].mean()):.4f}, least {float(low[:, 2:].min()):.4f}")  # fmt: skip
 for place, length in enumerate(LENGTHS):
     ranks = data.value_rank.isel(length=place)
+    short = np.unique(np.argwhere(ranks.values < 1)[:, 1]).tolist()
     print(f"n = {length}: mean relative rank {float(ranks.mean()):.4f}, least {float(ranks.min()):.4f}, full in "
-          f"{100 * float((ranks == 1).mean()):.1f}%, in layers 5-24 {100 * float((ranks[:, 5:25] == 1).mean()):.1f}%")
+          f"{100 * float((ranks == 1).mean()):.1f}%; layers where not all are: {short}")  # fmt: skip
 
 # %% [markdown]
 # ## Examples of Figure 13
@@ -263,7 +288,9 @@ for kind, name in enumerate(("copy, sink", "copy, diagonal", "clusters, sink", "
         layer, head = divmod(int(place), points.shape[1])
         chosen.append(attention[layer][head])
         titles.append(f"{name}: L{layer}H{head}")
-        print(titles[-1], f"score {points[layer, head, kind]:.3f}")
+        most = int(chosen[-1][1:].mean(axis=0)[1:].argmax()) + 1
+        print(titles[-1], f"score {points[layer, head, kind]:.3f}; of the other tokens number {most} attracts most, "
+              f"{tokenizer.decode(ids[most])!r}")  # fmt: skip
 show("figure-13", figures.patterns(chosen, titles, [tokenizer.decode(each) for each in ids]))
 
 # %% [markdown]

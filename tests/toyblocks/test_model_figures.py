@@ -54,10 +54,12 @@ def test_the_start_of_a_sequence_is_a_shorter_one(data):
 
 
 def test_conditions_and_their_agreement(data):
-    of, moved = figures.regimes(data).isel(length=-1).values, figures.changes
+    of = figures.regimes(data).isel(length=-1).values
     first, second = (data[name].isel(length=-1).mean("sequence").values for name in ("beta_tr_bw", "tr_bww"))
-    assert set(of.ravel()) <= {"i", "ii", "neither"} and np.all((of == "i") == (first > 0))
-    assert np.all((of == "ii") == (first + second < 0)) and callable(moved)
+    assert set(of.ravel()) <= {"i", "ii", "middle"} and np.all((of == "i") == (first > 0))
+    assert np.all((of == "ii") == (first + second < 0))
+    single = figures.regimes(data.isel(sequence=2, length=-1)).values
+    assert single.shape == of.shape and np.all((single == "i") == (data.beta_tr_bw.isel(sequence=2, length=-1) > 0))
     dense = ~figures.sinks(data).isel(length=-1).values
     counts = figures.agreement(data, "wz", "wzau")
     assert sum(total for _, total in counts.values()) == dense.sum()
@@ -69,9 +71,16 @@ def test_conditions_and_their_agreement(data):
 def test_labels_and_shares():
     mass = np.zeros((2, 1, 1, 4, 3))  # sequence length layer head pattern
     mass[:, 0, 0] = [[0.9, 0, 0], [0.3, 0, 0.5], [0.05, 0.5, 0.6], [0.1, 0.1, 0.1]]
-    data = xarray.Dataset({"mass": (("sequence", "length", "layer", "head", "pattern"), mass)},
-                          {"pattern": ["sink", "diagonal", "lower_diagonal"]})  # fmt: skip
-    assert figures.labels(data) == {"sink": 1, "sink+lower_diagonal": 1, "diagonal+lower_diagonal": 1, "none": 1}
+    largest = np.zeros((2, 1, 1, 4))
+    largest[:] = [0.9, 0.3, 0.2, 0.1]
+    largest[:, 0, 0, 3] = [0.5, 0.3]  # a sink in the mean, of whichever tokens
+    data = xarray.Dataset({"mass": (("sequence", "length", "layer", "head", "pattern"), mass),
+                           "largest_column_mass": (("sequence", "length", "layer", "head"), largest)},
+                          {"pattern": ["sink", "diagonal", "lower_diagonal"], "length": [64]})  # fmt: skip
+    found = {"sink": 1, "sink+lower_diagonal": 1, "diagonal+lower_diagonal": 1, "none": 1}
+    assert figures.labels(data) == found
+    del found["none"]
+    assert figures.labels(data, any_token=True) == found | {"sink": 2}
     assert figures.remark_c4(data) == (0.25, 0.0)
 
 
@@ -98,6 +107,16 @@ def test_every_figure_draws(data, tmp_path, name):
     path = tmp_path / "figure.png"
     getattr(figures, name)(data).savefig(path, dpi=40)
     assert path.stat().st_size > 1000
+
+
+def test_contexts_and_sources_are_those_of_the_data(data):
+    for figure in (figures.contexts(data), figures.examples(data)):
+        assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["8", "24"]
+    for names in (["one"] * 8, ["all"] * 4 + ["two"] * 4, [f"{place}" for place in range(8)]):
+        some = data.assign_coords(source=("sequence", names))
+        count = len(set(names))
+        assert len(figures.value_ranks(some).axes) == 1 + count and len(figures.components(some).axes) == 2 * count
+        assert len(figures.by_source(some).axes[0].lines) == 2 * count
 
 
 def test_the_other_figures_draw(data, tmp_path):

@@ -14,9 +14,8 @@ from matplotlib.ticker import FuncFormatter
 from scaling.figure.cells import number, variable
 from scaling.figure.head_axis import NAMED, head_axis, marker_size
 from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, save_at, style, wrapped
-from toyblocks.heads import HeadReport
+from toyblocks.heads import PATTERNS, HeadReport
 
-PATTERNS = ("sink", "diagonal", "lower_diagonal")
 REGIMES = ("i", "ii", "middle", "constant")
 # Colour and marker: apart in grey by the marker.
 _PATTERN_LOOK: Mapping[str, tuple[str, str]] = {
@@ -24,7 +23,7 @@ _PATTERN_LOOK: Mapping[str, tuple[str, str]] = {
     "diagonal": (MIDDLE, "s"),
     "lower_diagonal": (LIGHT, "^"),
 }
-_REGIME_LOOK: Mapping[str, tuple[str, str]] = {
+REGIME_LOOK: Mapping[str, tuple[str, str]] = {
     "i": (DARK, "^"),
     "ii": (MIDDLE, "v"),
     "middle": (LIGHT, "o"),
@@ -162,7 +161,7 @@ def _by_regime(data: xarray.Dataset):
     for i, name in enumerate(REGIMES):
         mask = (data.regime.values == i) & np.isfinite(data.change.values)
         if mask.any():
-            yield name, *_REGIME_LOOK[name], mask
+            yield name, *REGIME_LOOK[name], mask
 
 
 def _draw_agreement(axes: Axes, data: xarray.Dataset) -> None:

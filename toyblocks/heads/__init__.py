@@ -4,6 +4,7 @@
          -> update (Theorem 5.1)                          -> report -> record
 """
 
+from toyblocks.heads.label import PATTERNS as PATTERNS
 from toyblocks.heads.label import Masses as Masses
 from toyblocks.heads.label import Thresholds as Thresholds
 from toyblocks.heads.label import label as label

@@ -8,7 +8,7 @@ import numpy as np
 from scaling import _check
 
 Number = float | int
-_PATTERNS = ("sink", "diagonal", "lower_diagonal")
+PATTERNS = ("sink", "diagonal", "lower_diagonal")
 _PAIRS = (("sink", "lower_diagonal"), ("sink", "diagonal"), ("diagonal", "lower_diagonal"))
 _ROUNDING = 1e-12  # of a sum of masses, so that a mass on the threshold reaches it
 
@@ -111,7 +111,7 @@ def _label(parts: _Parts, limits: Thresholds) -> str:
     pairs = {f"{a}+{b}": parts.joint(a, b) for a, b in _PAIRS if _dual(parts, a, b, limits)}
     if pairs:
         return max(pairs, key=lambda name: pairs[name])
-    single = [name for name in _PATTERNS if parts.mass(name) >= limits.single - _ROUNDING]
+    single = [name for name in PATTERNS if parts.mass(name) >= limits.single - _ROUNDING]
     return max(single, key=parts.mass) if single else "none"
 
 

@@ -8,30 +8,37 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from scaling.figure.style import WIDTH, style
-from toyblocks.figure.model.measure import PATTERNS
-from toyblocks.heads import Masses, label
+from toyblocks.heads import PATTERNS, Masses, Thresholds, label
 
 KINDS = ("copy, sink", "copy, diagonal", "clusters, sink", "clusters, diagonal")
 
 
-def labels(data: xarray.Dataset) -> dict[str, int]:
-    """How many heads have each label of section 3, masses averaged over sequences at the longest context; a sink is the first
-    token here (`label_heads` takes any)."""
-    masses = data.isel(length=-1).mass.mean("sequence").transpose("layer", "head", "pattern").values.reshape(-1, len(PATTERNS))
+def labels(data: xarray.Dataset, *, any_token: bool = False) -> dict[str, int]:
+    """How many heads have each label of section 3, masses averaged over sequences at the longest context. The sink is the first
+    token, or with `any_token` the one that attracts most in each sequence, where the first makes no label with a sink.
+
+    `label_heads` labels sequences that it has together. These were measured one by one, since together they are too large, and a
+    label of the mean is no mean of labels; so the same rule is applied to the means here.
+    """
+    last = data.isel(length=-1)
+    masses = last.mass.mean("sequence").transpose("layer", "head", "pattern").values.reshape(-1, len(PATTERNS))
+    largest = last.largest_column_mass.mean("sequence").transpose("layer", "head").values.ravel() if any_token else masses[:, 0]
     n, found = int(data.length[-1]), {}
-    for sink, diagonal, lower in masses:
-        name = label(Masses(float(sink), float(diagonal), float(lower), float(sink)), n=n)
+    for (sink, diagonal, lower), column in zip(masses, largest, strict=True):
+        name = label(Masses(float(sink), float(diagonal), float(lower), float(column)), n=n)
         found[name] = found.get(name, 0) + 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def remark_c4(data: xarray.Dataset) -> tuple[float, float]:
-    """The share of heads with at least .6 on sink and lower diagonal together and .1 on each, of all sequences and heads (Remark
-    C.4), and its standard deviation between sequences."""
+    """The share of heads with at least .6 on sink and lower diagonal together and .1 of all attention on each (not of what the
+    two have, as in section 3), of all sequences and heads (Remark C.4), and its standard deviation between sequences (nan of
+    one)."""
+    limits = Thresholds()
     last = data.isel(length=-1).mass
     sink, lower = last.sel(pattern="sink"), last.sel(pattern="lower_diagonal")
-    share = ((sink + lower >= 0.6) & (sink >= 0.1) & (lower >= 0.1)).mean(("layer", "head"))
-    return float(share.mean()), float(share.std(ddof=1))
+    share = ((sink + lower >= limits.joint) & (sink >= limits.part) & (lower >= limits.part)).mean(("layer", "head"))
+    return float(share.mean()), float(share.std(ddof=1)) if share.size > 1 else float("nan")
 
 
 def matrices(

@@ -5,22 +5,31 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, style
+from scaling.figure.head_axis import head_axis
+from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, style
+from toyblocks.figure.heads import REGIME_LOOK
+from toyblocks.figure.model.smoothing import DENSE, context_axis
+from toyblocks.heads import Thresholds
+from toyblocks.oversmoothing import Traces, regime
 
-SINK, SELF = 0.4, 0.5  # of the paper's labels; of Figure 10, for both of its categories
-_REGIMES = {"i": (MIDDLE, "o", "(i)"), "ii": (DARK, "v", "(ii)"), "neither": ("#9a9a9a", "s", "neither")}
+_SELF = 0.5  # mass that makes a category of Figure 10
 
 
 def regimes(data: xarray.Dataset) -> xarray.DataArray:
-    """Which condition of Theorem 5.1 a head satisfies at each context [length layer head], "i", "ii" or "neither", by beta tr(BW)
-    and tr(B W^T W) averaged over sequences."""
-    first, second = data.beta_tr_bw.mean("sequence"), data.tr_bww.mean("sequence")
-    return xarray.where(first > 0, "i", xarray.where(first + second < 0, "ii", "neither"))
+    """Which condition of Theorem 5.1 a head satisfies at each context [length layer head], as in `toyblocks.oversmoothing`: "i",
+    "ii", or neither, "middle" or "constant", by beta tr(BW) and tr(B W^T W), averaged over `sequence` where there are several."""
+    along = [name for name in ("sequence",) if name in data.dims]
+    first, second = data.beta_tr_bw.mean(along), data.tr_bww.mean(along)
+    names = [
+        regime(Traces(1.0, 0.0, 0.0, float(skip), 0.0, float(square), 0.0)).name
+        for skip, square in zip(first.values.ravel(), second.values.ravel(), strict=True)
+    ]
+    return first.copy(data=np.reshape(names, first.shape))
 
 
 def sinks(data: xarray.Dataset) -> xarray.DataArray:
-    """Whether the mass on the first token is at least .4, averaged over sequences [length layer head]."""
-    return data.mass.sel(pattern="sink").mean("sequence") >= SINK
+    """Whether the mass on the first token, averaged over sequences, makes a label of its own [length layer head]."""
+    return data.mass.sel(pattern="sink").mean("sequence") >= Thresholds().single
 
 
 def change(data: xarray.Dataset, before: str, after: str) -> xarray.DataArray:
@@ -30,10 +39,10 @@ def change(data: xarray.Dataset, before: str, after: str) -> xarray.DataArray:
 
 def agreement(data: xarray.Dataset, before: str, after: str) -> dict[str, tuple[int, int]]:
     """For heads that are no sinks, by condition: in how many the change of rho, averaged over sequences, at the longest context
-    has the sign that the theorem gives ("neither": is positive), and how many there are."""
+    has the sign that the theorem gives ("middle", where it gives none: is positive), and how many there are."""
     moved = change(data, before, after).isel(length=-1).mean("sequence").values
     of, dense = regimes(data).isel(length=-1).values, ~sinks(data).isel(length=-1).values
-    signs = {"i": 1, "ii": -1, "neither": 1}
+    signs = {"i": 1, "ii": -1, "middle": 1}
     return {name: (int(np.sum(sign * moved[(of == name) & dense] > 0)), int(np.sum((of == name) & dense)))
             for name, sign in signs.items()}  # fmt: skip
 
@@ -72,13 +81,16 @@ def changes(data: xarray.Dataset, before: str, after: str, ylabel: str) -> Figur
         figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0, color="#777777", lw=0.8)
-        for name, (color, marker, label) in _REGIMES.items():
+        for name, (color, marker) in REGIME_LOOK.items():
             for hollow in (True, False):
                 own = (of == name) & (sink == hollow)
+                if not own.any():
+                    continue
+                label = f"regime {name}{', sink' if hollow else ''}: {own.sum()} heads"
                 axes.vlines(place[own], low[own], high[own], color=color, lw=0.5, alpha=0.4 if hollow else 1)
                 axes.plot(
                     place[own], values.mean(axis=0)[own], ls="", marker=marker, color=color, ms=3 if hollow else 4, mew=0.5,
-                    mfc="white" if hollow else color, label=f"{label}{', sink' if hollow else ''}: {own.sum()} heads",
+                    mfc="white" if hollow else color, label=label,
                 )  # fmt: skip
         _heads_axis(axes, data)
         axes.set_ylabel(ylabel)
@@ -98,7 +110,7 @@ def against_uniformity(data: xarray.Dataset) -> Figure:
     values = relative_change(data).isel(length=-1).mean("sequence").values.ravel()
     dense = last.uniformity.mean("sequence").values.ravel()
     mass = last.mass.mean("sequence")
-    sink, own = (mass.sel(pattern=name).values.ravel() >= SELF for name in ("sink", "diagonal"))
+    sink, own = (mass.sel(pattern=name).values.ravel() >= _SELF for name in ("sink", "diagonal"))
     kinds = (
         ("sink", sink, MIDDLE, "o"), ("diagonal", own & ~sink, "#5aa469", "^"), ("neither", ~sink & ~own, LIGHT, "s"),
     )  # fmt: skip
@@ -110,7 +122,7 @@ def against_uniformity(data: xarray.Dataset) -> Figure:
             axes.plot(dense[chosen], values[chosen], ls="", marker=marker, ms=3.5, color=color, label=f"{label} ({chosen.sum()})")
         centres, means, spread = binned(dense, values)
         axes.errorbar(centres, means, 1.96 * spread, color="black", capsize=2, lw=1.2, label="means of bins, 1.96 s.e.")
-        axes.axvline(0.6, color="#777777", ls=":", lw=0.8)
+        axes.axvline(DENSE, color="#777777", ls=":", lw=0.8)
         axes.set(xlabel="uniformity $u(A)$ of (12)", ylabel="relative change of $\\rho$", xlim=(0, 1))
         axes.set_yscale("symlog", linthresh=0.1)
         axes.legend(fontsize=6.5)
@@ -159,18 +171,13 @@ def examples(data: xarray.Dataset) -> Figure:
                 axes.fill_between(data.length, mean - error, mean + error, color=color, alpha=0.2, lw=0)
                 axes.plot(data.length, mean, color=color, marker=marker, ms=3.5, lw=1, label=label)
             u = float(data.uniformity.isel(layer=layer, head=head).mean())
-            axes.set_title(f"L{layer}H{head}, $u={u:.2f}$\n{why}", fontsize=7.5)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks([64, 128, 256, 512], ["64", "128", "256", "512"])
-            axes.set_xlabel("context $n$ (tokens)", fontsize=8)
+            axes.set_title(f"L{data.layer.values[layer]}H{head}, $u={u:.2f}$\n{why}", fontsize=7.5)
+            context_axis(axes, data.length.values, "context $n$ (tokens)")
         figure.axes[0].set_ylabel("average cosine similarity")
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
 
 
 def _heads_axis(axes: Axes, data: xarray.Dataset) -> None:
-    heads, layers = data.sizes["head"], data.sizes["layer"]
-    ticks = np.arange(0, layers, 5)
-    axes.set_xticks(ticks * heads, [str(each) for each in ticks])
-    axes.set(xlabel=f"layer ({heads} heads each, in order)", xlim=(-3, heads * layers + 2))
-    letter(axes, "")
+    heads, layers = data.sizes["head"], data.layer.values.astype(int)
+    head_axis(axes, np.repeat(layers, heads), np.tile(np.arange(heads), len(layers)))

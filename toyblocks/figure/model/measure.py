@@ -9,10 +9,9 @@ from jaxtyping import Float
 
 from scaling.figure.cells import variable
 from scaling.tensors import ACTIVATIONS, Layer, read_tensors
-from toyblocks.heads import Head, label_heads
+from toyblocks.heads import PATTERNS, Head, label_heads
 from toyblocks.oversmoothing import pair_moments, rho
 
-PATTERNS = ("sink", "diagonal", "lower_diagonal")
 UPDATES = ("wz", "wza", "wzau")  # W Z, W Z A^T, W Z A_u^T
 _FIELDS = ("uniformity", "largest_column", "largest_column_mass", "value_rank", "beta_tr_bw", "tr_bww")
 

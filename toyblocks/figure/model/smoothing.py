@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, style
 
 DENSE = 0.6  # uniformity above which attention counts as dense
-_COLORS = (DARK, MIDDLE, "#5aa469", "#8c8c8c")
-_MARKERS = "os^D"
+_LOOK = ((DARK, "o"), (MIDDLE, "s"), ("#5aa469", "^"), ("#8c8c8c", "D"))  # of sources, from the first again after the last
 _STEPS = {"x": "$X$", "wz": "$X+WZ$", "wza": "$X+WZA^\\top$", "wzau": "$X+WZA_u^\\top$"}
 _NUMBER = "average cosine similarity"
 
@@ -23,7 +23,7 @@ def sources(data: xarray.Dataset) -> list[str]:
 
 def steps(data: xarray.Dataset, dense: bool = False) -> xarray.Dataset:
     """The average cosine similarity of X and after every update, rescaled by (11), over heads [sequence length], and `heads`
-    [sequence length], how many there are; over those of `uniformity` above .6 with `dense`, sequence by sequence."""
+    [sequence length], how many there are; over those of `uniformity` above `DENSE` with `dense`, sequence by sequence."""
     chosen = data.uniformity > (DENSE if dense else -1.0)
     found = {"x": data.rho.where(chosen).mean(("layer", "head"))}
     for name in ("wz", "wza", "wzau"):
@@ -44,10 +44,10 @@ def contexts(data: xarray.Dataset) -> Figure:
             axes.legend(loc="best")
         for axes, dense in ((panels[2], False), (panels[3], True)):
             _steps(axes, steps(data, dense))
-            axes.set_title("heads of $u>0.6$" if dense else "all heads", fontsize=8)
+            axes.set_title(f"heads of $u>{DENSE}$" if dense else "all heads", fontsize=8)
         panels[2].sharey(panels[3])
         panels[3].legend(fontsize=6.5, handlelength=1.4, borderaxespad=0.1)
-        return _finished(figure, list(panels))
+        return _finished(figure, data.length.values, list(panels))
 
 
 def by_source(data: xarray.Dataset) -> Figure:
@@ -56,14 +56,15 @@ def by_source(data: xarray.Dataset) -> Figure:
         figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
         panels = figure.subplots(1, 2)
         for axes, (measured, predicted, title) in zip(panels, _pairs(data), strict=True):
-            for name, color, marker in zip(sources(data), _COLORS, _MARKERS, strict=False):
+            for place, name in enumerate(sources(data)):
+                color, marker = _LOOK[place % len(_LOOK)]
                 own = data.source.values == name
                 _band(axes, measured[own], color, marker, name)
                 line = predicted[own].mean("sequence")
                 axes.plot(data.length, line, ls="--", color=color, marker=marker, mfc="white", ms=4, lw=1)
             axes.set_title(title, fontsize=8)
         panels[0].legend(title="solid: measured, dashed: Theorem 5.1", title_fontsize=7, ncols=2)
-        return _finished(figure, list(panels))
+        return _finished(figure, data.length.values, list(panels))
 
 
 def components(data: xarray.Dataset) -> Figure:
@@ -71,14 +72,15 @@ def components(data: xarray.Dataset) -> Figure:
     names = sources(data)
     with style():
         figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
-        panels = figure.subplots(2, len(names), sharex=True, sharey="row")
+        panels = figure.subplots(2, len(names), sharex=True, sharey="row", squeeze=False)
         for row, dense in zip(panels, (False, True), strict=True):
             for axes, name in zip(row, names, strict=True):
                 _steps(axes, steps(data.isel(sequence=data.source.values == name), dense))
-                axes.set_title(f"{name}, {'$u>0.6$' if dense else 'all heads'}", fontsize=8)
+                axes.set_title(f"{name}, {f'$u>{DENSE}$' if dense else 'all heads'}", fontsize=8)
         handles = panels[0, 0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4)
-        return _finished(figure, panels.ravel().tolist(), panels[1].tolist(), panels[:, 0].tolist())
+        bottom, left = panels[1].tolist(), panels[:, 0].tolist()
+        return _finished(figure, data.length.values, panels.ravel().tolist(), bottom, left)
 
 
 def layers(data: xarray.Dataset) -> Figure:
@@ -118,14 +120,23 @@ def _band(axes: Axes, values: xarray.DataArray, color: str, marker: str, label: 
     axes.plot(values.length, mean, color=color, marker=marker, ms=4, label=label)
 
 
+def context_axis(axes: Axes, lengths: Int[np.ndarray, "length"] | Float[np.ndarray, "length"], label: str) -> None:
+    """A logarithmic axis with a tick at each of the context lengths."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [f"{each:g}" for each in lengths])
+    axes.minorticks_off()
+    axes.set_xlabel(label, fontsize=8)
+
+
 def _finished(
-    figure: Figure, panels: Sequence[Axes], bottom: Sequence[Axes] | None = None, left: Sequence[Axes] | None = None
+    figure: Figure,
+    lengths: np.ndarray,
+    panels: Sequence[Axes],
+    bottom: Sequence[Axes] | None = None,
+    left: Sequence[Axes] | None = None,
 ) -> Figure:
     for place, axes in enumerate(panels):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks([64, 128, 256, 512], ["64", "128", "256", "512"])
-        if bottom is None or axes in bottom:
-            axes.set_xlabel("context length $n$ (tokens)", fontsize=8)
+        context_axis(axes, lengths, "context length $n$ (tokens)" if bottom is None or axes in bottom else "")
         if (left is None and place == 0) or (left is not None and axes in left):
             axes.set_ylabel(_NUMBER)
         if bottom is None:

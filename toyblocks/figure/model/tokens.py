@@ -1,5 +1,7 @@
 """Figures 1 and 12: the tokens as the attention layers see them, and their values."""
 
+from typing import Any
+
 import numpy as np
 import xarray
 from jaxtyping import Float
@@ -7,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, letter, style
+from toyblocks.figure.model.smoothing import sources
 
 
 def cosines(data: xarray.Dataset, plain: xarray.Dataset) -> Figure:
@@ -36,18 +39,20 @@ def value_ranks(data: xarray.Dataset) -> Figure:
     """Figure 12: the rank of the value vectors over min(n, value_dim), relative tolerance 1e-3, by layer, pooled over heads and
     sequences, at the shortest context (where n is the inner dimension); over all sources above, by source below."""
     ranks = data.value_rank.isel(length=0).transpose("layer", "sequence", "head")
-    names = list(dict.fromkeys(data.source.values.tolist()))
+    panels = {"": ranks} | {name: ranks[:, data.source.values == name] for name in sources(data)}
+    names = list(panels)[1:]
+    pairs = [(names[i], names[min(i + 1, len(names) - 1)]) for i in range(0, len(names), 2)]  # the last of an odd number is wide
     with style():
-        figure = Figure(figsize=(WIDTH, 4), layout="constrained")
-        mosaic = figure.subplot_mosaic([["all", "all"], names[:2], names[2:4]], sharex=True, sharey=True)
+        figure = Figure(figsize=(WIDTH, 1.4 + 1.3 * len(pairs)), layout="constrained")
+        rows: list[Any] = [["", ""], *map(list, pairs)]
+        mosaic = figure.subplot_mosaic(rows, sharex=True, sharey=True)
         for name, axes in mosaic.items():
-            each = ranks if name == "all" else ranks[:, data.source.values == name]
-            boxes(axes, each.values.reshape(len(each), -1))
-            axes.set_title("all sources" if name == "all" else name, fontsize=8)
-            axes.set_ylabel("relative rank" if name in ("all", names[0], names[2]) else "")
+            boxes(axes, panels[name].values.reshape(len(ranks), -1))
+            axes.set_title(name or "all sources", fontsize=8)
+            axes.set_ylabel("relative rank" if name in ("", *(row[0] for row in pairs)) else "")
             axes.set_ylim(min(float(ranks.min()) - 0.03, 0.95), 1.02)
-        mosaic["all"].tick_params(labelbottom=True)
-        for name in names[2:4]:
+        mosaic[""].tick_params(labelbottom=True)
+        for name in rows[-1]:
             mosaic[name].set_xlabel("layer")
         return figure
 
