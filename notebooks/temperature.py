@@ -88,7 +88,7 @@ files = draw_report(real, out)
 display(Image(str(files[0])))
 print(files[3].read_text())
 for head in real.heads:
-    print(f"L{head.layer}H{head.head}: exponent {head.exponent:.3g} ({head.exponent_low:.3g} to {head.exponent_high:.3g}), "
+    print(f"{head.name}: exponent {head.exponent:.3g} ({head.exponent_low:.3g} to {head.exponent_high:.3g}), "
           f"{head.withheld}")  # fmt: skip
 print(*real.warnings, sep="\n")
 

@@ -1,6 +1,6 @@
 """From the queries and keys of a real head to its temperature: inverse temperature, local exponent, which side of criticality.
 
- tensors -> rows (distances of late queries) -> tail (exponent) -> predict (longer contexts) -> report (with its self-check)
+tensors -> rows (distances of late queries) -> tail (exponent) -> predict (longer contexts) -> report (with its self-check)
 """
 
 from scaling.temperature.record import HeadTemperature as HeadTemperature

@@ -19,6 +19,8 @@ from jaxtyping import Float
 from scaling import tail
 
 Row = Float[np.ndarray, " row"]
+Places = Float[np.ndarray, "row place"]
+Window = Float[np.ndarray, "row place node"]
 
 _RARE, _MANY = 3e-4, 16.0  # mu from where hardly ever a point is closer to where almost always many are
 _BEYOND, _BELOW = 24.0, 11.0  # beta |s - t| up to which a window reaches
@@ -47,7 +49,7 @@ def cold_weights(
     exponent: float | int,
     points: float | int,
     radius: Row,
-    t: Float[np.ndarray, "row place"],
+    t: Places,
     beta: Row,
     total: Row,
     squares: Row,
@@ -63,7 +65,8 @@ def cold_weights(
     return top, ipr
 
 
-def _block(a, points, radius, t, beta, total, squares):
+def _block(a: float | int, points: float | int, radius: Row, t: Places, beta: Row, total: Row, squares: Row) -> tuple[Row, Row]:
+    """`cold_weights` of a few rows."""
     weights = places(a, points)[1]
     # The key at the radius, nearest of the rest, is one more place.
     t, beta_ = np.concatenate([t, radius[:, None]], axis=1), beta[:, None]
@@ -83,8 +86,16 @@ def _block(a, points, radius, t, beta, total, squares):
     return top, shares[:, :-1] @ weights + squares * shares[:, -1]
 
 
-def _window(a, t, beta, width, log_f, rule):
-    """Places s from t to t + width / beta: v = beta |s - t| and the mean number of points there, both [row place node]."""
+def _window(
+    a: float | int,
+    t: Places,
+    beta: Float[np.ndarray, "row 1"],
+    width: Places,
+    log_f: Float[np.ndarray, "row 1 1"],
+    rule: tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]],
+) -> tuple[Window, Window]:
+    """Nodes s of a `rule` from t to t + width / beta: v = beta |s - t| and the mean number of points there, its density being
+    e^{log_f} (s (2 - s))^{a-1}."""
     h, omega = (rule[0] + 1) / 2, rule[1] / 2
     doublings = math.ceil(math.log2(max(2.0, min(1 / a, 64.0))))
     root = 0.5**doublings
@@ -101,7 +112,7 @@ def _window(a, t, beta, width, log_f, rule):
     return v, omega * length[..., None] * slope * np.exp(log_f + tail.log_density(a, np.minimum(s, _FARTHEST)))
 
 
-def _laplace(w, dmu):
-    """int exp(-y w) dmu, [row place y]."""
+def _laplace(w: Window, dmu: Window) -> Float[np.ndarray, "row place y"]:
+    """int exp(-y w) dmu at the y of the rule."""
     kernel = np.exp(-_Y[:, None] * w[..., None, :])
     return (kernel @ dmu[..., None])[..., 0]

@@ -112,7 +112,8 @@ def _distances(at: Nodes, p: Float[np.ndarray, " place"]) -> Float[np.ndarray, "
     return np.minimum(np.exp(log_t), at.radius[:, None])
 
 
-def _block(at: Nodes, points, beta, total, squares) -> tuple[Row, Row]:
+def _block(at: Nodes, points: float | int, beta: Row, total: Row, squares: Row) -> tuple[Row, Row]:
+    """`expected_weights` of a few rows with as many `points`, by the Laplace representation."""
     density = points * np.exp(-at.p)
     # Weights relative to that of the distance within which one point is expected.
     unit = at.t[:, _nearest(at, points)]
@@ -136,7 +137,9 @@ def _block(at: Nodes, points, beta, total, squares) -> tuple[Row, Row]:
     return top + np.exp(-points) / total, ipr
 
 
-def _laplace_nodes(at: Nodes, density, w, rest) -> Float[np.ndarray, "row x"]:
+def _laplace_nodes(
+    at: Nodes, density: Float[np.ndarray, " node"], w: Float[np.ndarray, "row node"], rest: Row
+) -> Float[np.ndarray, "row x"]:
     """Equally spaced log x between where S(x) is 1 and 0 up to 1e-5."""
     far = density > 1e-5
     low = math.log(1e-5) - np.log(rest + (w * (density * at.weights))[:, far].sum(1))

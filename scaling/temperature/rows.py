@@ -75,8 +75,23 @@ def beyond(rows: Rows) -> Float[np.ndarray, "row key"]:
     return np.maximum(found, radius)
 
 
-def _sequence_rows(q, k, norms, positions, scaling, top, offset):
-    """beta, d2q, n, nearest, keys and bos_weight of one sequence."""
+def _sequence_rows(
+    q: Float[np.ndarray, "position head_dim"],
+    k: Float[np.ndarray, "n head_dim"],
+    norms: Float[np.ndarray, " n-1"],
+    positions: Int[np.ndarray, " position"],
+    scaling: float | int,
+    top: int,
+    offset: int,
+) -> tuple[
+    Float[np.ndarray, " row"],
+    Float[np.ndarray, "row n-1"],
+    Int[np.ndarray, " row"],
+    Float[np.ndarray, "row top"],
+    Int[np.ndarray, "row top"],
+    Float[np.ndarray, " row"],
+]:
+    """`beta`, `d2q`, `n`, `nearest`, `keys` and `bos_weight` of `Rows`, of one sequence whose keys are numbered from `offset`."""
     lengths = np.linalg.norm(q, axis=1)
     largest = np.maximum.accumulate(norms)[positions - 1]
     good = (lengths > _SHORTEST) & (largest > _SHORTEST)
