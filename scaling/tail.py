@@ -11,6 +11,7 @@ where the incomplete beta function itself leaves the floats. All of it in float6
 
 import dataclasses
 import math
+from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -88,26 +89,13 @@ def fit_tail(
     near, radius = t[:, :-1], t[:, -1:]
     s = _depth(near, radius)
     count, total = near.shape[1], float(s.sum())
-
-    def score(log_a):
-        return count * float(_moments(math.exp(log_a), radius)[1].sum()) - total
-
     must, ratio = "have an exponent below 1e13, not be equal up to rounding", float((radius / near).max())
     _check.require(has_tail(t), "distances", must, f"of ratios up to 1 + {ratio - 1:.2g} within a query")
-    log_a = _root(score, _LOWEST, _HIGHEST)
-
-    def log_likelihood(log_a):
-        a = math.exp(log_a)
-        return -a * total - count * float(_moments(a, radius)[0].sum())
-
+    log_a = _root(lambda log_a: count * float(_moments(math.exp(log_a), radius)[1].sum()) - total, _LOWEST, _HIGHEST)
     scores = _moments(math.exp(log_a), radius)[1] - s
     design_effect, freedom = _design(scores, keys[:, :-1])
-    lowest = log_likelihood(log_a) - design_effect * float(stats.f.ppf(level, 1, freedom)) / 2
-
-    def excess(log_a):
-        return log_likelihood(log_a) - lowest
-
-    low, high = (_root(excess, log_a, _outside(excess, log_a, step)) for step in (-0.1, 0.1))
+    lowest = _log_likelihood(log_a, total, count, radius) - design_effect * float(stats.f.ppf(level, 1, freedom)) / 2
+    low, high = (_end(lambda x: _log_likelihood(x, total, count, radius) - lowest, log_a, step) for step in (-0.1, 0.1))
     hill = near.size / float(np.log(radius / near).sum())
     return TailFit(math.exp(log_a), math.exp(low), math.exp(high), hill, design_effect)
 
@@ -172,19 +160,22 @@ def _design(scores: Reals, keys: Int[np.ndarray, "query near"]) -> tuple[float, 
     return max(1.0, ratio), 2 * ratio**2 / max(float(off @ off), 1e-12)
 
 
-# Without shapes, whose checks in tests would take longer than the functions: any array, elementwise.
+# Without shapes and unchecked, since checks in tests would take longer than the functions: any array, elementwise.
 
 
+@no_type_check
 def _reference(radius):
     """log of the largest w = t (2 - t) on [0, radius]."""
     return np.where(radius <= 1, np.log(radius) + np.log(2 - np.minimum(radius, 1)), 0.0)
 
 
+@no_type_check
 def _depth(t, radius):
     """s >= 0: how far log w lies below its largest value on [0, radius]."""
     return np.maximum(_reference(radius) - np.log(t) - np.log(2 - t), 0.0)
 
 
+@no_type_check
 def _moments(a, radius):
     """log int_0^radius e^{-as} dt / w, and the mean of s = `_depth` under (t (2 - t))^{a-1} cut off at the radius."""
     folded = np.minimum(radius, 2 - radius)
@@ -207,12 +198,21 @@ def _moments(a, radius):
     return np.where(radius <= 1, log_half, whole + np.log1p(-share)), np.where(radius <= 1, mean, beyond)
 
 
-def _outside(excess, log_a, step):
-    """A point on one side of the estimate where the likelihood is too low."""
+@no_type_check
+def _log_likelihood(log_a, total, count, radius):
+    """That of `count` distances below each radius, whose depths add up to `total`."""
+    a = math.exp(log_a)
+    return -a * total - count * float(_moments(a, radius)[0].sum())
+
+
+@no_type_check
+def _end(excess, log_a, step):
+    """The end of the interval on one side of the estimate, where the excess of the likelihood changes its sign."""
     while excess(log_a + step) > 0:
         step *= 2
-    return log_a + step
+    return _root(excess, log_a, log_a + step)
 
 
+@no_type_check
 def _root(function, low, high) -> float:
     return float(np.asarray(optimize.brentq(function, low, high, xtol=1e-12)))
