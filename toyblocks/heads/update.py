@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scaling import _check
 from scaling.tensors import Layer
 from toyblocks.oversmoothing import Regime, Traces, interpolate, regime, rho_hat
+from toyblocks.oversmoothing.theorem import unseen
 
 _CHUNK = 1024  # tokens whose sums are in the stored precision
 _SMALLEST = 1e-150  # of a norm: squares are floats
@@ -173,7 +174,7 @@ def _traces(of: Stream, v: np.ndarray, w_o: np.ndarray, gram: np.ndarray, roundi
         moments += [float(np.einsum("std,std->s", centred, apart).mean()) / (tokens - 1), float(cross.mean())]
     bw, cw, bww, cww = moments
     size = float(np.einsum("std,std->st", v, v).mean()) * float(np.trace(gram))
-    if bww <= max(1e-12, 16 * rounding) ** 2 * size:
+    if unseen(bww, size, rounding):
         bw = bww = 0.0
     return Traces(of.beta, of.b, of.c, bw, cw, max(bww, 0.0), cww)
 

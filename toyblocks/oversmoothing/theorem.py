@@ -6,6 +6,7 @@ tr(C M) = E z_i^T M z_j over i != j of one sequence, tr((B + C) M) = E z_i^T M z
 """
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -116,23 +117,46 @@ def estimate(
     `x` [... T d] the residual stream, `z` its norm's output, `values` [... T r] = Z W_V^T and `output` [d r] = W_O, so that
     W = W_O W_V is never formed; without `output`, `values` are Z W^T. beta is the mean of |X_i| / |Z_i|. The first `leave_out`
     tokens (BOS) are left out. Moments are over pairs of one sequence, then averaged over sequences (a covariance with
-    1/(T - 1)). Raises `ValueError` for shapes that do not fit, zero vectors and numbers that are not finite.
+    1/(T - 1)). tr(BW) and tr(B W^T W) are 0 where values of one sequence are equal up to the rounding of what is given, see
+    `unseen`. Raises `ValueError` for shapes that do not fit, zero vectors and numbers that are not finite.
     """
+    rounding = max(_epsilon(each) for each in (x, z, values))
     x, z, v = kept("x", x, leave_out), kept("z", z, leave_out), kept("values", values, leave_out)
     same_shape("z", z, x)
     _check.require(v.shape[:-1] == z.shape[:-1], "values", f"have shape {(*z.shape[:-1], 'r')}", f"of shape {v.shape}")
     if output is None:
         same_shape("values", v, z)
-        left, right = z, v
+        left, right, size = z, v, 1.0
     else:
         w_o = output_matrix(output, z.shape[-1], v.shape[-1])
-        left, right = z @ w_o, v @ (w_o.T @ w_o)
-    own, cross = np.transpose([[float(np.mean(m)) for m in pair_moments(*pair)] for pair in ((z, z), (left, v), (v, right))])
-    b, bw, bww = own - cross
-    c, cw, cww = cross
+        gram = w_o.T @ w_o
+        left, right, size = z @ w_o, v @ gram, float(np.trace(gram))
+    pairs = ((z, z), (left, v), (v, right))
+    b, bw, bww = (_covariance(*pair) for pair in pairs)
+    c, cw, cww = (float(np.mean(pair_moments(*pair)[1])) for pair in pairs)
+    if unseen(bww, size * float(np.mean(np.einsum("...j,...j->...", v, v))), rounding):
+        bw = bww = 0.0
     beta = float(np.mean(norms("x", x) / norms("z", z)))
     # Sample covariances are positive semidefinite, up to rounding.
-    return Traces(beta, max(float(b), 0.0), float(c), float(bw), float(cw), max(float(bww), 0.0), float(cww))
+    return Traces(beta, max(b, 0.0), c, bw, cw, max(bww, 0.0), cww)
+
+
+def _covariance(a: Float[np.ndarray, "*sequences tokens r"], b: Float[np.ndarray, "*sequences tokens r"]) -> float:
+    """The mean of a_i^T b_i less that of a_i^T b_j, i != j, from differences to the means: of equal tokens nothing is left."""
+    a, b = (each - each.mean(axis=-2, keepdims=True) for each in (a, b))
+    return float(np.mean(np.einsum("...ij,...ij->...", a, b))) / (a.shape[-2] - 1)
+
+
+def _epsilon(array: Float[np.ndarray, "..."]) -> float:
+    """The unit of rounding of what an array was stored in."""
+    dtype = np.asarray(array).dtype
+    return float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
+
+
+def unseen(bww: Number, size: Number, rounding: Number) -> bool:
+    """Whether W sees no difference of tokens: tr(B W^T W) = `bww` is that of values that differ by 16 units of `rounding`, at
+    least 1e-12, of themselves, where `size` bounds the mean of |W z_i|^2: mean |v_i|^2 times |W_O|^2."""
+    return bww <= max(1e-12, 16 * rounding) ** 2 * size
 
 
 def token_law(x: Tokens, z: Tokens, *, leave_out: int = 1) -> TokenLaw:
