@@ -51,14 +51,14 @@ class Temperature(Command):
 def _tables(report: "TemperatureReport") -> dict[str, Any]:
     """Two tables, heads and predictions, and sentences on what is withheld and what to doubt."""
     from scaling.cli.tensors import lines
-    from scaling.temperature.warn import heads_in_words
+    from scaling.tensors.words import heads_in_words
 
     told = [head for head in report.heads if head.predictions is not None]
     withheld: dict[str, list[tuple[int, int]]] = {}
     for head in report.heads:
         if head.withheld is not None:
-            kind = "the self-check is off by more than 0.05" if head.self_check is not None else "there is no tail to fit"
-            kind = kind if head.rows else "queries or keys are zero"
+            kind = "there is no tail to fit" if head.rows else "queries or keys are zero"
+            kind = kind if head.self_check is None else "the top weight of the self-check is off by more than 0.05"
             withheld.setdefault(kind, []).append((head.layer, head.head))
     return {
         "heads": len(report.heads),
