@@ -41,6 +41,7 @@ import gzip
 import os
 import tarfile
 import zipfile
+from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,6 +174,13 @@ for title, each in (("with BOS", data), ("without BOS", plain)):
           f"{told(each.isel(length=-1).mass.sel(pattern='sink').mean(('layer', 'head')))}")  # fmt: skip
     print(f"  largest column not the first token: {int((each.isel(length=-1).largest_column != 0).sum())} of "
           f"{each.isel(length=-1).largest_column.size} heads x sequences")  # fmt: skip
+where = np.argwhere(longest.largest_column.values > 0)
+tokens = np.stack([with_bos(stretches[source][number]) for source in stretches for number in range(WINDOWS)])
+attracting, ids = longest.largest_column.values[tuple(where.T)].astype(int), tokens[where[:, 0]]
+token = ids[np.arange(len(ids)), attracting]
+common = Counter(tokenizer.decode(each) for each in token).most_common(4)
+print(f"tokens that attract most where that is not the first one: {common} of {len(token)}; at their first occurrence in the "
+      f"sequence in {100 * np.mean((ids == token[:, None]).argmax(axis=1) == attracting):.1f}%")  # fmt: skip
 print(f"uniform attention at n = {LENGTHS[-1]}: {uniform_masses(LENGTHS[-1]).sink:.4f} on each pattern")
 
 # %% [markdown]
@@ -326,7 +334,7 @@ print(f"self-check passed by {passes.sum()} of {heads.sizes['head']}; of heads w
 print("top weight of the model less the measured one: quartiles",
       np.nanquantile(heads.check - heads.top_weight, [0.25, 0.5, 0.75]).round(3).tolist())  # fmt: skip
 print("key norms spread by more than .2 of their mean:", int((heads.key_norm_spread > 0.2).sum()))
-print("top weight at twice the context:", {name: round(value, 4) for name, value in foresight.foresight(heads).items()})
+print("top weight at twice the context:", {name: round(value, 5) for name, value in foresight.foresight(heads).items()})
 
 # %% [markdown]
 # ## What must come out again

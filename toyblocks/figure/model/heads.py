@@ -78,7 +78,7 @@ def changes(data: xarray.Dataset, before: str, after: str, ylabel: str) -> Figur
     place = np.arange(values.shape[1])
     low, high = np.quantile(values, [0.25, 0.75], axis=0)
     with style():
-        figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
         axes = figure.subplots()
         axes.axhline(0, color="#777777", lw=0.8)
         for name, (color, marker) in REGIME_LOOK.items():
@@ -94,7 +94,7 @@ def changes(data: xarray.Dataset, before: str, after: str, ylabel: str) -> Figur
                 )  # fmt: skip
         _heads_axis(axes, data)
         axes.set_ylabel(ylabel)
-        figure.legend(ncols=6, fontsize=7, loc="outside lower center", handletextpad=0.1)
+        figure.legend(ncols=3, fontsize=7, loc="outside lower center", handletextpad=0.1)
         return figure
 
 
