@@ -18,9 +18,10 @@ class Temperature(Command):
     exponent of its keys near a query (1/alpha, (d-1)/2 for keys that fill a sphere in d dimensions) by maximum likelihood, with a
     95% interval, and Hill's estimate, which is biased; kappa, beta over its critical scale (0.4 to 1.5 at criticality for uniform
     keys); the top weight, the participation ratio 1 / sum A^2, and its slope in log n. Then top weight and participation ratio at
-    2, 4 and 16 times the context under every schedule of `scaling schedule`, beside no change. Predictions are withheld where the
-    same model is off by more than 0.05 of the top weight at the present context, as it is for many real heads. `self_check` has
-    both as the model gives them; the participation ratio, beside `participation_ratio`, is shown whether it is right or not.
+    2, 4 and 16 times the context under every schedule of `scaling schedule`, beside no change; `level_beta` is the beta that
+    keeps the model's present top weight. Predictions are withheld where the same model is off by more than 0.05 of the top weight
+    at the present context, as it is for many real heads. `self_check` has both as the model gives them; the participation ratio,
+    beside `participation_ratio`, is shown whether it is right or not.
     """
 
     file: TensorFile = field(metadata={"positional": True})
@@ -96,7 +97,8 @@ def _head(head: "HeadTemperature") -> dict[str, str]:
 
 
 def _predictions(head: "HeadTemperature") -> list[dict[str, str]]:
-    """A row for each length of the context: top weight / participation ratio, as it is now and by schedule."""
+    """A row for each length of the context: top weight / participation ratio, as it is now and by schedule, and the beta that
+    keeps the top weight."""
     from scaling.cli.tensors import fixed, short
 
     def both(top_weight: float | None, participation_ratio: float | None) -> str:
@@ -107,5 +109,6 @@ def _predictions(head: "HeadTemperature") -> list[dict[str, str]]:
     for i, first in enumerate(next(iter(head.predictions.values()))):
         found = {name: both(line[i].top_weight, line[i].participation_ratio) for name, line in head.predictions.items()}
         now = both(head.top_weight, head.participation_ratio)
-        rows.append({"head": head.name, "context": f"{first.times} n", "no_change": now, **found})
+        held = short(head.predictions["level"][i].beta)
+        rows.append({"head": head.name, "context": f"{first.times} n", "no_change": now, **found, "level_beta": held})
     return rows

@@ -128,7 +128,7 @@ def caption(report: TemperatureReport) -> str:
             rest = f"Medians and quartiles over the {told} heads that pass the self-check. Dotted: no change."
         text += f"""
 
-    (d) {what} (level: the beta that keeps kappa). {rest}
+    (d) {what} (level: the beta that keeps the present top weight of the model). {rest}
     """
     return wrapped(text)
 

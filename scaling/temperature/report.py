@@ -1,6 +1,8 @@
 """Temperatures of real heads: what their late rows show, and what a longer context would do to them."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ Row = Float[np.ndarray, " row"]
 
 TIMES = (2, 4, 16)
 TRUSTED = 0.05  # of the top weight, in the self-check
+_HELD, _TRIES = 5e-4, 30  # of the top weight that `level` keeps; steps to find its beta
 _FEWEST = 10  # positions: token 0, and more than the 8 nearest keys
 _FRACTIONS = 2.0 ** np.arange(-3, 0.5, 0.5)
 
@@ -37,9 +40,9 @@ def head_temperatures(
 
     Predictions for 2, 4 and 16 times the context take keys beyond the `top` nearest in proportion and those nearer from the
     fitted law, see `scaling.temperature.predict`; schedules are those of `scaling.schedule` with alpha = 1/exponent, and `level`
-    is here the beta that keeps `kappa`. Nothing is random. Where the model misses the present top weight by more than 0.05, as on
-    queries off the support of the keys, the predictions are withheld; by how much it misses the participation ratio withholds
-    nothing. `progress` shows a bar on stderr, if that is a terminal.
+    is the beta that keeps the top weight which the model gives at present. Nothing is random. Where the model misses the present
+    top weight by more than 0.05, as on queries off the support of the keys, the predictions are withheld; by how much it misses
+    the participation ratio withholds nothing. `progress` shows a bar on stderr, if that is a terminal.
 
     **Raises:** `ValueError` unless there are at least 10 positions, `top` is at least 8 and below the number of keys that late
     rows see, and `rows` is at least 1.
@@ -101,16 +104,41 @@ def _from_tail(rows: Rows, top: int, top_weight: Row, ipr: Row) -> dict[str, Any
         reason += "" if first.se is None else f" (standard error of the difference {first.se:.3f})"
         return {**found, "withheld": reason}
     n, beta = float(np.median(rows.n)), float(np.median(rows.beta))
+
+    def predicted(m: int, log_growth: float) -> Prediction:
+        growth = math.exp(log_growth)
+        top_weight, square = expected_weights(at, points, rows.beta * growth, rest, m)
+        return Prediction(m, n * m, beta * growth, float(top_weight.mean()), float(1 / square.mean()))
+
     predictions: dict[str, tuple[Prediction, ...]] = {}
     for name in NAMES:
-        line = []
-        for m in TIMES:
-            log_growth = LOG_GROWTH[name](1 / a, math.log(n) + math.log(m), math.log(n)) if name in LOG_GROWTH else None
-            growth = kappa[1] / kappa[m] if log_growth is None else math.exp(log_growth)
-            expected = expected_weights(at, points, rows.beta * growth, rest, m)
-            line.append(Prediction(m, n * m, beta * growth, float(expected[0].mean()), float(1 / expected[1].mean())))
-        predictions[name] = tuple(line)
+        if name in LOG_GROWTH:
+            growth = {m: LOG_GROWTH[name](1 / a, math.log(n) + math.log(m), math.log(n)) for m in TIMES}
+            predictions[name] = tuple(predicted(m, growth[m]) for m in TIMES)
+        else:  # the level curve has no closed form; about it, kappa is constant
+            guess = {m: math.log(kappa[1] / kappa[m]) for m in TIMES}
+            predictions[name] = tuple(_holding(partial(predicted, m), first.predicted, guess[m]) for m in TIMES)
     return {**found, "predictions": predictions}
+
+
+def _holding(predicted: Callable[[float], Prediction], level: float, log_growth: float) -> Prediction:
+    """The prediction whose top weight is `level`, from a first guess of the growth of beta, on which it depends monotonically: by
+    secants, kept inside the bracket that they find. Where no growth up to e^30 reaches the level, the last one tried."""
+    x, low, high, slope = log_growth, -math.inf, math.inf, max(level * (1 - level), 0.01)  # as of a logistic in log beta
+    before: tuple[float, float] | None = None
+    found = predicted(x)
+    for _ in range(_TRIES):
+        off = found.top_weight - level
+        if abs(off) <= _HELD:
+            break
+        low, high = (low, x) if off > 0 else (x, high)
+        if before is not None and (secant := (off - before[1]) / (x - before[0])) > 0:
+            slope = secant
+        before = x, off
+        x += min(max(-off / slope, -1.0), 1.0)
+        x = x if low < x < high else (low + high) / 2
+        found = predicted(x)
+    return found
 
 
 def _check_of(predicted: tuple[Row, Row], measured: tuple[Row, Row], design_effect: float) -> dict[str, Check]:
