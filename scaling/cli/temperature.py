@@ -58,9 +58,7 @@ def _tables(report: "TemperatureReport") -> dict[str, Any]:
     withheld: dict[str, list[tuple[int, int]]] = {}
     for head in report.heads:
         if head.withheld is not None:
-            kind = "there is no tail to fit" if head.rows else "queries or keys are zero"
-            kind = kind if head.self_check is None else "the top weight of the self-check is off by more than 0.05"
-            withheld.setdefault(kind, []).append((head.layer, head.head))
+            withheld.setdefault(_reason(head), []).append((head.layer, head.head))
     return {
         "heads": len(report.heads),
         "top": report.top,
@@ -70,6 +68,17 @@ def _tables(report: "TemperatureReport") -> dict[str, Any]:
         "withheld": lines("withheld", (f"{heads_in_words(names)}: {kind}" for kind, names in withheld.items())),
         "warnings": lines("warnings", report.warnings),
     }
+
+
+def _reason(head: "HeadTemperature") -> str:
+    """Why its predictions are withheld, without the numbers of `withheld`."""
+    from scaling.temperature.report import LEAST_EXPONENT
+
+    if head.exponent is None:
+        return "there is no tail to fit" if head.rows else "queries or keys are zero"
+    if head.exponent < LEAST_EXPONENT:
+        return f"exponents below {LEAST_EXPONENT} are beyond the quadrature"
+    return "the top weight of the self-check is off by more than 0.05"
 
 
 def _head(head: "HeadTemperature") -> dict[str, str]:

@@ -11,7 +11,8 @@ class Check:
 
     `se` is the standard error of their difference, s sqrt(e / rows / (1 - c)), s its standard deviation over rows: e, the fit's
     `design_effect`, and the correlation c = (e - 1)/(rows - 1) that it amounts to account roughly for rows that meet the same
-    keys. None where all have as much in common as one row.
+    keys: it is right for independent queries, and about three times too large where queries have a direction in common, since the
+    top weight is not as correlated as the fit's score. None where all have as much in common as one row.
     """
 
     predicted: float

@@ -23,6 +23,7 @@ Row = Float[np.ndarray, " row"]
 TIMES = (2, 4, 16)
 TRUSTED = 0.05  # of the top weight, in the self-check
 _HELD, _TRIES = 5e-4, 30  # of the top weight that `level` keeps; steps to find its beta
+LEAST_EXPONENT = 0.3
 _FEWEST = 10  # positions: token 0, and more than the 8 nearest keys
 _FRACTIONS = 2.0 ** np.arange(-3, 0.5, 0.5)
 
@@ -95,6 +96,8 @@ def _from_tail(rows: Rows, top: int, top_weight: Row, ipr: Row) -> dict[str, Any
         "exponent": a, "exponent_low": fit.low, "exponent_high": fit.high, "hill": fit.hill, "design_effect": fit.design_effect,
         "kappa": kappa[1], "self_check": check,
     }  # fmt: skip
+    if a < LEAST_EXPONENT:
+        return {**found, "withheld": f"its exponent {a:.2g} is below {LEAST_EXPONENT}, where expected weights are not accurate"}
     first = check["top_weight"]
     if not abs(first.predicted - first.measured) <= TRUSTED:
         reason = (

@@ -1,6 +1,7 @@
 """Named arrays of a file, read one at a time: .npz without pickles, or .safetensors, told apart by what the file holds."""
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -71,9 +72,11 @@ class Archive(Mapping[str, np.ndarray]):
     def _readable(self, what: str = "") -> Iterator[None]:
         try:
             yield
-        except (OSError, MemoryError):
+        except MemoryError:
             raise
         except Exception as error:  # what a broken header makes of Python's tokenizer and of the libraries can be anything
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is a position before the file
+                raise
             reason = printable(" ".join(str(error).split())[:200])
             must, was = "be a whole file", f"cannot be read ({reason})"
             if isinstance(error, _Pickled):
@@ -153,10 +156,12 @@ class _Safetensors:
     def array(self, name: str) -> np.ndarray:
         about = self.names[name]
         begin, end = about["data_offsets"]
-        self._file.seek(self._start + begin)
-        found = np.fromfile(self._file, np.uint8, end - begin)
-        if found.size < end - begin:
-            raise ValueError("it ends before the array does")
+        found, done = np.empty(end - begin, np.uint8), 0
+        while done < found.size:  # by position: threads and forks share the file's own
+            read = os.preadv(self._file.fileno(), [found.data[done:]], self._start + begin + done)
+            if not read:
+                raise ValueError("it ends before the array does")
+            done += read
         return found.view(_type(about["dtype"])).reshape(about["shape"])
 
     def close(self) -> None:

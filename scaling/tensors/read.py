@@ -140,6 +140,7 @@ def _layer(arrays: Mapping[str, Any], entry: _Entry, scaling: float | None) -> L
     q = found["q"]
     good = q.ndim in (3, 4)
     _check.require(good, f"q of layer {entry.layer}", "have shape ([sequences,] heads, n, head_dim)", f"of shape {q.shape}")
+    _check.require(q.size > 0, f"q of layer {entry.layer}", "not be empty", f"of shape {q.shape}")
     for kind in ACTIVATIONS:
         if kind in found and q.ndim == 3:  # one sequence
             found[kind] = found[kind][None]

@@ -465,6 +465,13 @@ def test_bad_input(arguments, message):
         head_temperatures(tensors(layer(q, k)), **arguments)
 
 
+def test_exponents_beyond_the_quadrature(monkeypatch):
+    monkeypatch.setattr(report_module, "LEAST_EXPONENT", 3.0)
+    flat, deep = (ideal_head(d, 256, 20.0) for d in (5, 9))  # exponents 2 and 4
+    assert flat.predictions is None and flat.withheld.startswith("its exponent 2") and flat.self_check is not None
+    assert deep.predictions is not None and deep.withheld is None
+
+
 def test_short_sequences_are_named():
     q, k = np.ones((1, 1, 9, 4)), np.ones((1, 1, 9, 4))
     with pytest.raises(ValueError, match="`q of layer 0` must have at least 10 positions, so that .*, but was of 9"):

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ml_dtypes
@@ -159,6 +160,10 @@ BAD = {
     "axes": (
         lambda a: a.update(q=np.ones((N, 3))),
         r"`q of layer 0` must have shape \(\[sequences,\] heads, n, head_dim\)",
+    ),
+    "no coordinates": (
+        lambda a: (a.update(q=np.ones((4, N, 0)), k=np.ones((2, N, 0))), a.pop("scaling")),
+        "`q of layer 0` must not be empty",
     ),
     "empty": (
         lambda a: a.update(q=np.ones((4, N, 0))),
@@ -363,3 +368,25 @@ def test_layers_and_heads_in_words():
     assert heads_in_words([(3, 5), (3, 1), (3, 0), (2, 7), (3, 2), (4, 6)]) == "L2H7, L3H0-2, L3H5, L4H6"
     many = [(layer, head) for layer in range(4) for head in (0, 2, 3)]
     assert heads_in_words([*many, (4, 1), (4, 2)]) == "L0H0, L0H2-3, L1H0, L1H2-3, L2H0, L2H2-3, L3H0, L3H2-3 and 2 more"
+
+
+def test_threads_share_a_file(tmp_path):
+    given = {f"L{i}/{name}": np.full((2, 64, 32), 10 * i + j, np.float32) for i in range(8) for j, name in enumerate("qk")}
+    save_file(given, tmp_path / "a.safetensors")
+    layers = read_tensors(tmp_path / "a.safetensors").layers
+
+    def right(i: int) -> bool:
+        return bool(np.all(layers[i % 8].q == 10 * (i % 8)) and np.all(layers[i % 8].k == 10 * (i % 8) + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(right, range(800)))
+
+
+def test_damaged_end_of_a_zip_names_the_file(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, allow_pickle=True, **arrays())
+    whole = bytearray(path.read_bytes())
+    whole[-6:-2] = b"\xff\xff\xff\x7f"  # where the list of members begins
+    path.write_bytes(bytes(whole))
+    with pytest.raises(ValueError, match=r"Argument `file` must be a whole file, but .*'.*a\.npz' cannot be read"):
+        read_tensors(path)
