@@ -2,6 +2,7 @@
 what their figures show."""
 
 import dataclasses
+import inspect
 import json
 import re
 from importlib import import_module
@@ -12,14 +13,19 @@ import matplotlib.image
 import numpy as np
 import pytest
 import xarray
+from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 
 import scaling.cli
 import toyblocks.cli
 from scaling import head_temperatures, read_tensors
+from scaling.cli.temperature import Temperature
+from scaling.cli.tensors import counted, short
 from scaling.figure import temperature as temperature_figure
+from scaling.figure.head_axis import head_axis
 from scaling.figure.style import DPI, WIDTH
 from toyblocks import label_heads
+from toyblocks.cli.heads import Heads
 from toyblocks.figure import heads as heads_figure
 from toyblocks.heads import HeadReport, Thresholds
 
@@ -276,3 +282,54 @@ def test_legends_name_what_is_drawn(here, reports, monkeypatch):
         assert [text.get_text() for text in check.get_legend().get_texts()] == names
         for line in (*check.lines[1:], *kappa.lines[1:]):
             assert len(line.get_xdata()) > 0 and not line.get_clip_on()  # a marker at a weight of 1 is whole
+
+
+def test_defaults_are_those_of_the_library():
+    of = inspect.signature(head_temperatures).parameters
+    assert (int(Temperature("f").top), int(Temperature("f").rows)) == (of["top"].default, of["rows"].default)
+    assert int(Heads("f").half_spaces_up_to) == inspect.signature(label_heads).parameters["half_spaces_up_to"].default
+    assert Heads("f")._thresholds() == Thresholds()
+
+
+def test_tables_count_and_give_reasons(capsys, monkeypatch, reports):
+    heads, temperatures = reports["few"]
+    dead = dataclasses.replace(temperatures.heads[0], layer=40, rows=0, self_check=None, predictions=None, withheld="zero")
+    temperatures = dataclasses.replace(temperatures, heads=(*temperatures.heads, dead))
+    wrong = dataclasses.replace(heads.heads[0], layer=40, agrees=False)
+    heads = dataclasses.replace(heads, heads=(*heads.heads, wrong))
+    monkeypatch.setattr(import_module("toyblocks.heads"), "label_heads", lambda *_, **__: heads)
+    monkeypatch.setattr(import_module("scaling.temperature"), "head_temperatures", lambda *_, **__: temperatures)
+    _, out, _ = run(capsys, "temperature", SHIPPED)
+    head = temperatures.heads[0]
+    assert f"{short(head.exponent_low)} to {short(head.exponent_high)}" in out
+    off = [each.name for each in temperatures.heads if each.withheld and each.self_check]
+    line = next(line for line in out.splitlines() if "self-check is off" in line)
+    assert off and off[0] in line and "L40H6" not in line and "L40H6: queries or keys are zero" in out
+    _, out, _ = run(capsys, "heads", SHIPPED)
+    assert "in 4 of 5 heads" in out
+    layer = heads.layers[0]
+    assert f"{layer.sink_margin:.2f}, {layer.attending_margin:.2f}" in out and layer.sink_margin != layer.attending_margin
+
+
+def test_words_are_counted():
+    assert counted(["b", None, "a", "b"]) == "b 2, a 1"
+
+
+def test_panels_of_temperatures(here, reports, monkeypatch):
+    figures = []
+    monkeypatch.setattr(temperature_figure, "save_at", lambda figure, *_: figures.append(figure) or [])
+    told = [head for head in reports["uniform"].heads if head.predictions is not None]
+    temperature_figure.draw_report(dataclasses.replace(reports["uniform"], heads=tuple(told)), here / "f.png")
+    exponents, check, kappa = figures[0].axes[:3]
+    ends = [segment[:, 1] for segment in exponents.containers[0].lines[2][0].get_segments()]
+    np.testing.assert_allclose(ends, [(head.exponent_low, head.exponent_high) for head in told])
+    wanted = [(head.top_weight, head.self_check["top_weight"].predicted) for head in told]
+    np.testing.assert_array_equal(check.lines[1].get_xydata(), wanted)
+    np.testing.assert_array_equal(kappa.lines[1].get_xydata(), [(head.kappa, head.top_weight) for head in told])
+
+
+def test_axis_of_many_heads():
+    axes, layer = Figure().subplots(), np.repeat([3, 7, 8], [2, 6, 8])
+    head_axis(axes, layer, np.arange(16))
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["3", "7", "8"]
+    assert axes.get_xticks().tolist() == [0.5, 4.5, 11.5]

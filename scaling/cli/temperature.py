@@ -74,8 +74,10 @@ def _reason(head: "HeadTemperature") -> str:
     """Why its predictions are withheld, without the numbers of `withheld`."""
     from scaling.temperature.report import LEAST_EXPONENT
 
+    if not head.rows:
+        return "queries or keys are zero"
     if head.exponent is None:
-        return "there is no tail to fit" if head.rows else "queries or keys are zero"
+        return "there is no tail to fit"
     if head.exponent < LEAST_EXPONENT:
         return f"exponents below {LEAST_EXPONENT} are beyond the quadrature"
     return "the top weight of the self-check is off by more than 0.05"

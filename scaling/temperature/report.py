@@ -33,8 +33,8 @@ def head_temperatures(
 ) -> TemperatureReport:
     """How hot real heads are, on which side of the critical temperature, and what a longer context would do to them.
 
-    From the exact scores of late queries: evenly spaced over the last quarter of every sequence, `rows` of a head in all (but
-    one of each sequence). Key 0 is left out everywhere, since a first-token sink is no part of the theory. With
+    From the exact scores of late queries: evenly spaced over the last quarter of every sequence, as many of each, and `rows` of a
+    head in all or a few more. Key 0 is left out everywhere, since a first-token sink is no part of the theory. With
     T = 1 - <q, k> / (|q| max |k|) in [0, 2] and beta = scaling |q| max |k|, over the keys that a row sees, attention weights
     are proportional to exp(-beta T), so that a real row is one of "Scaling Limits of Long-Context Transformers"; its exponent
     comes from the `top` smallest T of every row, see `scaling.tail`.

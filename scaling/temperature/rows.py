@@ -38,7 +38,7 @@ class Rows:
 
 def late_positions(n: int, sequences: int, rows: int) -> Int[np.ndarray, " position"]:
     """Positions of the queries in each sequence: evenly spaced over its last quarter, the last one among them, `rows` over all
-    sequences together but at least one of each."""
+    sequences together, rounded up to as many of each."""
     first = min(math.ceil(_LATE * n), n - 1)
     count = min(n - first, math.ceil(rows / sequences))
     return np.unique(np.round(np.linspace(n - 1, first, count)).astype(np.int64))

@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, optimize, special
+from scipy import integrate, optimize, special, stats
 
 from scaling import tail
 from scaling.d2q.uniform import UniformD2Q
@@ -173,3 +173,31 @@ def test_expected_score_is_zero():
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         fit_tail(**{"distances": np.array([[0.1, 0.2, 0.3]]), **arguments})
+
+
+def test_intervals_of_shared_keys_by_loops(distances):
+    distances = np.sort(distances, axis=1)  # equal keys at equal ranks, so that scores agree
+    own_keys = np.arange(K, K + distances.size).reshape(distances.shape)
+    keys = np.where(np.random.default_rng(4).random(distances.shape) < 0.7, np.arange(K), own_keys)
+    fit = fit_tail(distances, keys)
+    a, h, t = fit.exponent, 1e-4, distances[:, :-1]
+    mass = [tail.log_mass(x, distances[:, -1:]) for x in (a + h, a - h)]
+    score = np.log(t * (2 - t)) - (mass[0] - mass[1]) / (2 * h)
+    total, near = np.sum(score**2), keys[:, :-1]
+    shared = np.array([np.sum(score[near == key]) ** 2 for key in np.unique(near)]) / total
+    own = np.array([np.sum(score[near == key] ** 2) for key in np.unique(near)]) / total
+    off = shared - shared.sum() * own
+    ratio = shared.sum() + off @ own
+    assert fit.design_effect == pytest.approx(ratio, rel=1e-6) and ratio > 1.1
+    wanted = ratio * stats.f.ppf(0.95, 1, 2 * ratio**2 / np.sum(off**2))
+    for end in (fit.low, fit.high):
+        assert 2 * (log_likelihood(a, distances) - log_likelihood(end, distances)) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_some_rows_have_a_tail():
+    assert tail.has_tail(np.array([[0.1, 0.2, 0.3, 0.3], [0.3, 0.3, 0.3, 0.3]]))
+    assert not tail.has_tail(np.full((2, 4), 0.3))
+
+
+def test_largest_exponent():
+    assert 6e11 < fit_tail(0.3 * (1 - 3e-13 * np.arange(8.0))[None]).exponent < 2e12

@@ -390,3 +390,30 @@ def test_damaged_end_of_a_zip_names_the_file(tmp_path):
     path.write_bytes(bytes(whole))
     with pytest.raises(ValueError, match=r"Argument `file` must be a whole file, but .*'.*a\.npz' cannot be read"):
         read_tensors(path)
+
+
+def test_scaling_of_a_layer_goes_before_that_of_all():
+    one = np.ones((1, 2, 9))
+    layers = {f"L{i}/{name}": one for i in (0, 1) for name in "qk"}
+    found = read_tensors({**layers, "L1/scaling": np.array(2.0), "scaling": np.array(1.0)})
+    assert [layer.scaling for layer in found.layers] == [1.0, 2.0]
+
+
+def test_long_doubles_stay_doubles():
+    wide = np.ones((1, 2, 9), np.longdouble)
+    assert read_tensors({"q": wide, "k": wide}).layers[0].q.dtype == np.float64
+
+
+@pytest.mark.parametrize("name, what", [("q", "head 5"), ("k", "key head 1, of head 5")])
+
+
+def test_places_are_those_of_the_model(name, what):
+    given = {f"L1H{head}/{kind}": np.ones((2, 3, 4)) for head in (3, 5) for kind in "qk"}
+    given[f"L1H5/{name}"][1, 2, 0] = np.nan
+    with pytest.raises(ValueError, match=f"`{name} of layer 1` must be finite, but was of nan at {what}, position 2, sequence 1"):
+        read_tensors(given).layers[0]
+
+
+def test_largest_scaling():
+    one = np.ones((1, 2, 9))
+    assert read_tensors({"q": one, "k": one}, scaling=1e6).layers[0].scaling == 1e6

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.toyblocks.test_heads import model, report
-from toyblocks.oversmoothing import assess, rho
+from tests.toyblocks.test_heads import model, report, uniform_attention
+from toyblocks.oversmoothing import assess, rho, rho_after
 
 
 @pytest.mark.parametrize("left", [0.3, 1e-2, 1e-3, 1e-4])
@@ -60,3 +60,15 @@ def test_sizes_do_not_leave_float32(sizes):
         assert head.regime == each.regime.name and head.beta_tr_bw == pytest.approx(each.traces.beta * each.traces.bw, rel=1e-4)
         assert (head.rho_x_wz, head.rho_x_wzau) == pytest.approx(tuple(each.measured), abs=1e-6)
         assert (head.predicted_rho_x_wz, head.predicted_rho_x_wzau) == pytest.approx(tuple(each.predicted), abs=1e-5)
+
+
+def test_rescaled_similarities():
+    made = model(np.float64, 2, 12)
+    got = report(made)
+    scale = got.layers[0].rescaling
+    assert scale is not None
+    for place, head in enumerate(got.heads):
+        v = made["v"][:, place // 2]
+        for name, mixed in (("wz", v), ("wzau", np.insert(uniform_attention(11) @ v[:, 1:], 0, 0, axis=1))):
+            (want,) = rho_after(made["X"], [mixed], made["W_O"][place], scale=scale)
+            assert getattr(head, f"rescaled_rho_x_{name}") == pytest.approx(want)

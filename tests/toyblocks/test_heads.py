@@ -483,3 +483,18 @@ def test_figure_of_heads_that_change_nothing(small, tmp_path):
     found = report({**made, "W_O": 0 * made["W_O"]}, half_spaces_up_to=0)
     assert {head.regime for head in found.heads} == {"constant"}
     assert (tmp_path / "a.png") in draw_report(found, tmp_path / "a.png")
+
+
+def test_values_that_differ_by_a_twentieth(small):
+    made, _ = small
+    off = report({**made, "W_V": 1.05 * made["W_V"]})
+    assert any(line.startswith("`v` is not Z W_V^T in layer 0") for line in off.warnings)
+    assert not report({**made, "W_V": 1.01 * made["W_V"]}).warnings
+
+
+def test_sink_elsewhere_is_not_doubted():
+    """The sink is token 3, with more than uniform attention; the first token has less."""
+    a = shares(t3=0.5)
+    found = report(with_attention(a))
+    (head,) = found.heads
+    assert head.sink_token == 3 and not any("no more mass" in line for line in found.warnings)

@@ -1,10 +1,17 @@
 """The figures of a model: what is measured of its tensors, and that every figure draws."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import xarray
+from matplotlib.figure import Figure
 
+from scaling import read_tensors
+from toyblocks import label_heads
 from toyblocks.figure import model as figures
+from toyblocks.figure.model import heads as heads_file
+from toyblocks.figure.model import tokens as tokens_file
 from toyblocks.oversmoothing import rho
 
 HEADS, KEY_HEADS, N, D, R = 4, 2, 24, 12, 3
@@ -128,3 +135,88 @@ def test_the_other_figures_draw(data, tmp_path):
     ]
     for place, figure in enumerate(drawn):
         figure.savefig(tmp_path / f"{place}.png", dpi=40)
+
+
+def test_fields_are_those_of_the_report(data):
+    """Fields of the dataset are those of the report on the same tensors."""
+    at = data.isel(sequence=3, length=1)
+    report = label_heads(read_tensors(random_tensors(3)))
+    for place, head in enumerate(report.heads):
+        each = at.isel(layer=place // HEADS, head=place % HEADS)
+        for name in ("wz", "wza", "wzau"):
+            assert each.rho_after.sel(update=name) == getattr(head, f"rho_x_{name}")
+            assert each.rho_rescaled.sel(update=name) == getattr(head, f"rescaled_rho_x_{name}")
+        for name in ("wz", "wzau"):
+            assert each.predicted.sel(predicted_update=name) == getattr(head, f"predicted_rho_x_{name}")
+    for place, layer in enumerate(report.layers):
+        for name in ("representable", "independent", "sink_margin", "attending_margin"):
+            assert at[name][place] == getattr(layer, name)
+
+
+def test_signs_of_the_second_regime(data):
+    turned = data.assign(beta_tr_bw=-1 - data.tr_bww, mass=0 * data.mass)  # all in regime ii, none a sink
+    mean = data.rho_after.isel(length=-1).mean("sequence")
+    rises = (mean.sel(update="wzau") > mean.sel(update="wz")).values
+    counts = figures.agreement(turned, "wz", "wzau")
+    assert counts["ii"] == (np.sum(~rises), rises.size)
+    falling = data.assign(rho=-np.abs(data.rho))
+    assert np.all((figures.relative_change(falling) > 0) == (data.rho_rescaled.sel(update="wza") > falling.rho))
+
+
+def test_steps_of_dense_heads(data):
+    for dense, chosen in ((False, data.uniformity > -1), (True, data.uniformity > 0.6)):
+        found = figures.steps(data, dense)
+        expected = np.where(chosen, data.rho_rescaled.sel(update="wza"), np.nan)
+        np.testing.assert_array_equal(found.heads, chosen.sum(("layer", "head")))
+        np.testing.assert_allclose(found.wza, np.nanmean(expected, axis=(2, 3)))
+
+
+def test_bins():
+    where, values = np.array([0.05, 0.05, 0.05, 0.95, 1.0]), np.array([1.0, 2.0, 3.0, 5.0, 7.0])
+    centres, means, error = heads_file.binned(where, values)
+    assert centres.tolist() == [0.05, 0.95] and means.tolist() == [2.0, 6.0]
+    np.testing.assert_allclose(error, [1 / np.sqrt(3), 1.0])
+
+
+def test_heads_that_deviate(data):
+    last = data.isel(length=-1)
+    rho_ = last.rho_rescaled.mean("sequence")
+    for layer, head, why in figures.deviating(data)[:-1]:
+        at = rho_.isel(layer=layer, head=head)
+        assert why == "uniform below own attention" and at.sel(update="wzau") <= at.sel(update="wza")
+
+
+def test_first_token_again_is_no_copy():
+    """A first token that comes again is no copy of what is at the start."""
+    a = np.zeros((1, 6, 6))
+    a[0, :, 0] = 1
+    assert figures.scores(a, np.array([0, 1, 0, 2, 0, 3])).max() == 0
+
+
+def test_labels_are_of_the_longest_context(data):
+    changed = data.copy(deep=True)
+    changed.mass[dict(length=0)] = 0.9
+    assert figures.labels(changed) == figures.labels(data)
+
+
+def test_boxes_are_quartiles():
+    axes: Any = Figure().subplots()
+    tokens_file.boxes(axes, np.arange(9.0)[None])
+    assert (axes.patches[0].get_y(), axes.patches[0].get_height()) == (2.0, 4.0)
+
+
+def test_ranks_of_the_shortest_context(data):
+    axes: Any = figures.value_ranks(data).axes[0]
+    ranks = data.value_rank.isel(length=0, layer=1).values.ravel()
+    assert axes.patches[1].get_y() == np.quantile(ranks, 0.25)
+    changed = data.copy(deep=True)
+    changed.value_rank[dict(length=1)] = 0.1
+    other: Any = figures.value_ranks(changed).axes[0]
+    assert other.patches[1].get_y() == axes.patches[1].get_y()
+
+
+def test_sinks_alone_deviate_in_nothing(data):
+    sinks = data.assign(mass=0 * data.mass + 1)
+    assert figures.deviating(sinks) == []
+    with pytest.raises(ValueError, match="must have heads that are no sinks"):
+        figures.examples(sinks)

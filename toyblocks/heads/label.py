@@ -37,7 +37,7 @@ class Thresholds:
     def __post_init__(self) -> None:
         for name in ("single", "joint", "part"):
             value = _check.finite_at_least(name, getattr(self, name), 0.0)
-            _check.require(value <= 1 and (value > 0 or name == "part"), name, "be in (0, 1]", value)
+            _check.require(value <= 1 and (value > 0 or name == "part"), name, "be in [0, 1], 0 for `part` alone", value)
 
 
 def uniform_masses(n: int) -> Masses:

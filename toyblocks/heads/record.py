@@ -85,7 +85,7 @@ class LayerSummary:
 
     `scaling` of the logits. `beta`, the mean of |X_i| / |Z_i|, and `beta_spread`, its standard deviation over the mean, 0 where
     X_i = beta Z_i as Theorem 5.1 assumes; `rho_x`, the average cosine similarity of X; `rescaling`, s_l of (11); the first token
-    left out of all three. `bos_cosine_smallest`, `bos_cosine_largest`: of Z_0 with the other Z_i of its sequence (Figure 1; Z
+    left out of all of these. `bos_cosine_smallest`, `bos_cosine_largest`: of Z_0 with the other Z_i of its sequence (Figure 1; Z
     without the learnt scale of the norm, which Figure 1 may have applied: with it the cosines differ).
 
     Proposition 4.1 for Z of the first sequence: `representable`, whether both half-spaces exist (None also where float64 cannot

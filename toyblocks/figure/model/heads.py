@@ -5,6 +5,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scaling import _check
 from scaling.figure.head_axis import head_axis
 from scaling.figure.style import DARK, LIGHT, MIDDLE, WIDTH, style
 from toyblocks.figure.heads import REGIME_LOOK
@@ -151,16 +152,19 @@ def deviating(data: xarray.Dataset) -> list[tuple[int, int, str]]:
     below = (rho.sel(update="wzau") - rho.sel(update="wz")).where(~sinks(data).isel(length=-1)).values.copy()
     for place in places:
         below[place] = np.inf
-    worst = divmod(int(np.nanargmin(below)), below.shape[1])
-    return [(*place, "uniform below own attention") for place in places] + [(*worst, "uniform below none")]
+    found = [(*place, "uniform below own attention") for place in places]
+    if np.isfinite(below).any():  # there is another one
+        found.append((*divmod(int(np.nanargmin(below)), below.shape[1]), "uniform below none"))
+    return found
 
 
 def examples(data: xarray.Dataset) -> Figure:
     """Figure 11: the steps of attention for the heads of `deviating`, against the context. Bands: one standard error between
-    sequences."""
+    sequences. Raises `ValueError` where every head is a sink."""
     steps = {"x": ("$X$", "#8c8c8c", "D"), "wz": ("$X+WZ$", LIGHT, "s"), "wza": ("$X+WZA^\\top$", DARK, "^"),
              "wzau": ("$X+WZA_u^\\top$", MIDDLE, "o")}  # fmt: skip
     chosen = deviating(data)
+    _check.require(chosen, "data", "have heads that are no sinks", "of sinks alone")
     with style():
         figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
         for axes, (layer, head, why) in zip(figure.subplots(1, len(chosen), squeeze=False)[0], chosen, strict=True):
