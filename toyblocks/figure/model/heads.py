@@ -154,7 +154,8 @@ def deviating(data: xarray.Dataset) -> list[tuple[int, int, str]]:
         below[place] = np.inf
     found = [(*place, "uniform below own attention") for place in places]
     if np.isfinite(below).any():  # there is another one
-        found.append((*divmod(int(np.nanargmin(below)), below.shape[1]), "uniform below none"))
+        layer, head = divmod(int(np.nanargmin(below)), below.shape[1])
+        found.append((layer, head, "uniform below none"))
     return found
 
 
