@@ -494,7 +494,6 @@ def test_values_that_differ_by_a_twentieth(small):
 
 def test_sink_elsewhere_is_not_doubted():
     """The sink is token 3, with more than uniform attention; the first token has less."""
-    a = shares(t3=0.5)
-    found = report(with_attention(a))
+    found = report(with_attention(shares(t3=0.5)))
     (head,) = found.heads
     assert head.sink_token == 3 and not any("no more mass" in line for line in found.warnings)
