@@ -17,7 +17,7 @@ from benchmarks.harness import Measurement, machine, table
 
 NAMES = (
     "extremes", "keys", "outputs", "figure3", "contract", "random_words", "cli", "exact", "fields", "dynamics", "contexts",
-    "training", "optimum", "heads", "temperature",
+    "training", "optimum", "heads", "temperature", "accuracy",
 )  # fmt: skip
 
 
