@@ -72,7 +72,7 @@ def _tables(report: "TemperatureReport") -> dict[str, Any]:
 
 def _reason(head: "HeadTemperature") -> str:
     """Why its predictions are withheld, without the numbers of `withheld`."""
-    from scaling.temperature.report import LEAST_EXPONENT
+    from scaling.temperature.report import LEAST_EXPONENT, TRUSTED
 
     if not head.rows:
         return "queries or keys are zero"
@@ -80,7 +80,7 @@ def _reason(head: "HeadTemperature") -> str:
         return "there is no tail to fit"
     if head.exponent < LEAST_EXPONENT:
         return f"exponents below {LEAST_EXPONENT} are beyond the quadrature"
-    return "the top weight of the self-check is off by more than 0.05"
+    return f"the top weight of the self-check is off by more than {TRUSTED}"
 
 
 def _head(head: "HeadTemperature") -> dict[str, str]:

@@ -13,6 +13,7 @@ _STEEPEST = 1e6  # of the scaling: so do logits
 
 # Names in files of what depends on the tokens: a leading axis of sequences may be there, positions are the last axis but one.
 ACTIVATIONS = ("q", "k", "v", "X", "Z", "attention_output")
+WEIGHTS = ("W_O", "W_V")
 Array = np.ndarray
 
 
@@ -111,7 +112,7 @@ class Layer:
         _check.reject(_NAMES[name] + where, must, f"of {value:g} at {', '.join(names)}" if names else f"of {value:g}")
 
 
-_NAMES = {"q": "q", "k": "k", "v": "v", "x": "X", "z": "Z", "attention_output": "attention_output", "w_o": "W_O", "w_v": "W_V"}
+_NAMES = {name.lower(): name for name in (*ACTIVATIONS, *WEIGHTS)}  # of fields, in files
 
 
 def _shape(argument: str, array: Any, shape: tuple[int | None, ...]) -> None:

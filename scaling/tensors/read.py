@@ -10,11 +10,11 @@ import numpy as np
 
 from scaling import _check
 from scaling.tensors.archive import Archive, printable
-from scaling.tensors.layer import ACTIVATIONS, Layer
+from scaling.tensors.layer import ACTIVATIONS, WEIGHTS, Layer
 from scaling.tensors.words import layers_in_words
 
-_NAMES = ("q", "k", "v", "scaling", "X", "Z", "attention_output", "W_O", "W_V")
-_PER_HEAD = ("q", "k", "v", "W_O", "W_V", "scaling")
+_NAMES = (*ACTIVATIONS, *WEIGHTS, "scaling")
+_PER_HEAD = ("q", "k", "v", *WEIGHTS, "scaling")
 _ALIASES = {"W_Vg": "W_V"}  # g for the norm's learnt scale
 _NAME = re.compile(rf"(?:L(?P<layer>[0-9]+)(?:H(?P<head>[0-9]+))?/)?(?P<name>{'|'.join((*_NAMES, *_ALIASES))})")
 _DIGITS = 6  # of the number of a layer or head
